@@ -1,4 +1,4 @@
-"""Options of the test run, and a data folder of its own for every test: nobody's saved work is ever touched."""
+"""Options of the test run. Each test gets its own data folder, so no test touches saved work of the user."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything is imported, for servers and other processes that tests start as well."""
+    """Set the environment before any import, so that servers and processes started by tests inherit it."""
     os.environ["TESSEL_DATA"] = _OF_THE_RUN.name
-    if find_spec("torch") is None:  # examples are looked for in all modules, and these begin with it
+    if find_spec("torch") is None:  # pytest looks for examples in all modules, and these start with the option
         config.option.ignore_glob = [*(config.option.ignore_glob or ()), *_that_begin_with_torch()]
     for plugin in config.pluginmanager.get_plugins():
         if type(plugin).__name__ == "WorkerInteractor" and config.option.durations is None:
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _send_what_counts(send: Callable[..., None], name: str, **event: Any) -> None:
-    """Send pytest-xdist's main process only what it makes use of: two of six messages a test."""
+    """Send only the messages that pytest-xdist's main process uses: two of six per test."""
     report = event.get("data", {})
     passed = report.get("outcome") == "passed" and report.get("when") in ("setup", "teardown")
     if name not in ("logstart", "logfinish") and not passed:
@@ -66,7 +66,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(100_000)
-    # Three times a test pytest adds its handlers to every logger that does not propagate; Streamlit has sixty of them.
+    # Three times per test, pytest adds its handlers to every logger that does not propagate. Streamlit has sixty.
     for logger in list(logging.root.manager.loggerDict.values()):
         if isinstance(logger, logging.Logger):
             logger.propagate = True
@@ -84,7 +84,7 @@ _NUMBERS = count()
 
 @pytest.fixture(autouse=True)
 def data_folder() -> Path:
-    """Where this test's store lies; nothing is there until something is kept."""
+    """Return the folder of this test's store. It is empty until something is saved."""
     folder = Path(_OF_THE_RUN.name, str(next(_NUMBERS)))
     os.environ["TESSEL_DATA"] = str(folder)
     return folder
@@ -92,7 +92,7 @@ def data_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def torch_is_there() -> None:
-    """Skips without the extra, with the reason; fails instead where the environment says that it must be there."""
+    """Skip the test with a reason if PyTorch is missing. Fail instead if the environment requires PyTorch."""
     from tessel_core.torch_extra import why_no_torch
 
     missing = why_no_torch()

@@ -1,4 +1,4 @@
-"""Answers and workspaces that come back: the same as before, judged again, never trusted blindly."""
+"""Stored answers and workspaces: they are found again unchanged, and the referee checks them again."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ FILED_UNDER = {
     "list-scheduling": "d12f23c360e323cb872d1219f0c5a6601a9e481bf6e3b0071806e6e2d1e3472a",
     "gpipe": "aa3b9a51e7b35779b9f50035089e85539dc5fab25705509d92480c84395e9124",
 }
-"""Digests in stores that people have, of 5 micro-batches of the sample m-shape-4 with the usual options."""
+"""Digests of questions in stores of users: 5 micro-batches of the sample m-shape-4 with default options."""
 
 
 @pytest.mark.parametrize("scheduler", FILED_UNDER)
 def test_answers_that_were_filed_are_found_for_ever(scheduler: str) -> None:
-    """A field of a plan or a config that is renamed must keep its key (`Option.key`, `Codec.under`)."""
+    """A renamed field of a plan or config must keep its old key (`Option.key`, `Codec.under`)."""
     assert digest(question(load_sample("m-shape-4"), scheduler, 5)) == FILED_UNDER[scheduler]
 
 
@@ -107,7 +107,7 @@ def test_every_answer_comes_back_as_it_was(store: Store, scheduler: str, plan: M
 
 
 def apart(asked: Question) -> ScheduleReport:
-    """An answer with two schedules: as if none that keeps the repetend were as short as the shortest."""
+    """Return an answer with two schedules, in which the one that keeps the repetend is longer than the shortest."""
     report = asked.solve(Control())
     assert report.repetend is not None
     return replace(report, steady=report.repetend.expand(asked.micro_batches), solution=report.shortest)
@@ -133,7 +133,7 @@ def test_an_answer_comes_back_with_both_schedules_and_answers_both_objectives(st
 
 
 def as_before_two_objectives(text: str) -> dict[str, Any]:
-    """A kept answer as it was written when a search kept its repetend at any price."""
+    """Return a stored answer in the format that was used before a search had two objectives."""
     document = json.loads(text)
     del document["shortest"], document["steady"]
     for news in document["history"]:
@@ -364,7 +364,7 @@ def test_what_this_program_does_not_know_is_told(change: dict[str, Any], complai
 @given(data=strategies.data())
 @settings(max_examples=25, deadline=None)
 def test_options_survive_as_text(scheduler: str, data: strategies.DataObject) -> None:
-    """As an address carries them: what is not the default, spelled out."""
+    """An address contains only the options that differ from their defaults."""
     config = data.draw(configs(scheduler))
     spelled = {name: str(value) for name, value in changed_options(config).items()}
     assert config_from(find_scheduler(scheduler).config, spelled) == config

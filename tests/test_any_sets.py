@@ -1,4 +1,4 @@
-"""The search over any sets of groups per device: its tables, its annealing, its ways, and what it finds."""
+"""The search over arbitrary sets of operator groups: its tables, its annealing, its neighbourhoods, its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OBJECTIVES = (THROUGHPUT, FORWARD_BACKWARD)
 
 
 def any_sets(seed: int, most: int, pool: DevicePool) -> Pipeline | None:
-    """A random pipeline without contiguity; None where an operator fits nowhere."""
+    """Return a random pipeline without contiguity, or None if an operator fits on no device."""
     problem = PlacementProblem.on_pool(random_graph(seed, most), pool)
     try:
         pipeline = within_memory(pipeline_of(PlacementProblem(problem.graph, problem.devices, contiguous=False)))
@@ -43,7 +43,7 @@ def random_splits(pipeline: Pipeline, seed: int, count: int) -> Iterator[list[in
 
 
 def search_of(pipeline: Pipeline, objective: str, seed: int) -> AnySetSearch | None:
-    """A search from the first random split that fits; None where none of many does."""
+    """Return a search that starts from the first feasible random split. None if none of many is feasible."""
     parts = pipeline.parts(objective)
     start = next((on for on in random_splits(pipeline, seed, 200) if fits_memory(parts, on)), None)
     if start is None:
@@ -88,7 +88,7 @@ def test_annealing_keeps_loads_memory_and_the_best(seed: int, objective: str) ->
 
 
 def _small_search(seed: int, objective: str) -> AnySetSearch | None:
-    """The search of a small graph; None where no split of it fits."""
+    """Return the search of a small graph, or None if no split is feasible."""
     pipeline = any_sets(seed, 7, random_pool(seed))
     return None if pipeline is None else search_of(pipeline, objective, seed)
 
@@ -137,7 +137,7 @@ def test_one_seed_gives_one_search() -> None:
 
 
 def test_a_short_search_improves_a_random_split() -> None:
-    """One attempt takes longer than its phase."""
+    """The time limit ends within the first attempt."""
     pipeline = any_sets(4, 40, DevicePool(4, 1))
     assert pipeline is not None
     start = measured((pipeline,), next(random_splits(pipeline, 0, 1)))
@@ -147,7 +147,7 @@ def test_a_short_search_improves_a_random_split() -> None:
 
 
 def _bounded(seed: int) -> tuple[Pipeline | None, float | None]:
-    """A small pipeline and the least load of its splits; None where no split fits."""
+    """Return a small pipeline and its least load, or None if no split is feasible."""
     pipeline = any_sets(seed, 7, random_pool(seed))
     best = least_load(random_graph(seed), random_pool(seed), contiguous=False)
     return pipeline, None if pipeline is None else best
@@ -166,7 +166,10 @@ def test_pigeonholes_bound_every_split(seed: int) -> None:
 
 
 def test_three_groups_on_two_devices_are_bounded_by_the_best_pair() -> None:
-    """Each takes 2 s and a tensor 0.5 s: the ends together 5 s, neighbours 4.5 s; one alone at most 3 s."""
+    """Each group takes 2 s and each tensor 0.5 s.
+
+    Both ends together take 5 s, neighbours 4.5 s, one alone at most 3 s.
+    """
     operators = tuple(Operator(name, times=(DeviceTime("accelerator", 2.0),)) for name in "abc")
     graph = OperatorGraph("line", operators, (Edge("a", "b", cost=0.5), Edge("b", "c", cost=0.5)))
     pipeline = pipeline_of(PlacementProblem(graph, DevicePool(2).devices(graph), contiguous=False))

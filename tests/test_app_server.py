@@ -1,4 +1,4 @@
-"""The helper that serves the app to browser tests."""
+"""Test the helper that runs the app for browser tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch CSVs timed with their sends and receives, beside longest paths that networkx counts."""
+"""PyTorch CSV files timed with their sends and receives. The times are compared with longest paths by networkx."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def timed(text: str, receives: str) -> AsWritten:
 
 
 def one_f_one_b(ranks: int, stages: int, micro_batches: int) -> list[list[str]]:
-    """1F1B of each rank in turn, stage by stage of a loop, as computing only."""
+    """Return the computing actions of 1F1B for each rank, with the stages of a loop."""
     rows = []
     for rank in range(ranks):
         mine = range(rank, stages, ranks)
@@ -52,7 +52,7 @@ def one_f_one_b(ranks: int, stages: int, micro_batches: int) -> list[list[str]]:
 
 
 def with_messages(rows: list[list[str]], stages: int, rng: random.Random, early: int) -> str:
-    """The rows with a send after what is sent, and each receive up to `early` places before what needs it."""
+    """Add a send after each action whose output is sent. Each receive stands up to `early` places before its action."""
     said = []
     for row in rows:
         line = list[tuple[float, str]]()
@@ -72,7 +72,7 @@ def with_messages(rows: list[list[str]], stages: int, rng: random.Random, early:
 
 
 def longest_paths(found: PyTorchCsv, receives: str) -> dict[StageAction, int] | None:
-    """When each computing action ends; None where the file hangs."""
+    """Return the end of each computing action, or None if the file hangs."""
     graph = nx.DiGraph()
     last = max(found.rank_of)
     for row in found.rows:
@@ -135,7 +135,7 @@ def test_starts_are_the_longest_paths_through_the_file(ranks: int, stages: int, 
 
 
 def explained(made: AsWritten) -> bool:
-    """Whether the waits before some computing are exactly the holes of each rank before its last run."""
+    """Return whether the reported waits equal the idle intervals of each rank before its last run."""
     waiting = set[tuple[int, int]]()
     for wait in made.waits:
         waiting |= {(wait.rank, moment) for moment in range(wait.start, wait.end) if wait.before}
@@ -156,7 +156,7 @@ def test_a_file_without_messages_runs_as_before_where_receives_have_streams(
 
 
 def test_a_front_loaded_receive_lengthens_interleaved_warmup():
-    """PyTorch issue 188833: in line, warmup stands idle behind receives for later chunks."""
+    """PyTorch issue 188833: without streams, warmup waits for receives of later chunks."""
     rows = one_f_one_b(4, 8, 8)
     early = with_messages(rows, 8, random.Random(1), 0).splitlines()
     for rank, line in enumerate(early):

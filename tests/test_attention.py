@@ -1,4 +1,4 @@
-"""Unfused attention and dropout: what they mean beside the fused kernel, and what a layer keeps for its backward."""
+"""Unfused attention and dropout: same meaning as the fused kernel, and the bytes kept for the backward pass."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DROPOUT: dict[str, AttributeValue] = {"rate": 0.25, "seed": 5}
 
 
 def attended(keys: int, value_size: int, **attributes: AttributeValue) -> tuple[Distributed, dict[str, Array]]:
-    """A loss of attention of 4 heads of 3, in float64, to some heads of keys and values; 4 queries, 6 keys."""
+    """Return a program in float64: a loss of attention with 4 heads of size 3, 4 queries and 6 keys."""
     net, draw, given = Definition("attention"), np.random.default_rng(2), dict[str, Array]()
     inputs = []
     for name, tokens, heads, size in (("q", 4, 4, 3), ("k", 6, keys, 3), ("v", 6, keys, value_size)):
@@ -73,7 +73,7 @@ def attended(keys: int, value_size: int, **attributes: AttributeValue) -> tuple[
 def test_unfused_attention_means_the_same(
     tensor: int, keys: int, value_size: int, attributes: dict[str, AttributeValue]
 ) -> None:
-    """The loss and all gradients, with heads that share keys, values of another size, and heads on two devices."""
+    """The loss and all gradients agree, with shared keys, values of another size, and heads on two devices."""
     forward, given = attended(keys, value_size, **attributes)
     changed = TensorParallel(tensor)(Gradients()(UnfusedAttention()(forward)))
     kinds = {op.kind for op in changed.program.ops}
@@ -90,7 +90,7 @@ def test_unfused_attention_means_the_same(
 def test_a_gpt_with_dropout_means_the_same_on_all_devices(
     degrees: tuple[int, int, int, int], recompute: Recompute
 ) -> None:
-    """Fused on one device, and unfused on several, which draw alike."""
+    """Fused attention on one device and unfused attention on several draw the same dropout masks."""
     spec = replace(small_gpt(3, 4, "fp64"), dropout=0.2)
     whole = Gradients()(gpt_forward(spec))
     given = gpt_inputs(whole, spec, 3)
@@ -121,19 +121,22 @@ def test_dropout_keeps_the_mean() -> None:
 
 BATCH, SEQUENCE, HIDDEN, HEADS = 2, 32, 64, 4
 UNIT = SEQUENCE * BATCH * HIDDEN
-"""Bytes of a byte for each number that passes between layers: s b h."""
+"""Bytes of a tensor with one byte per element of the hidden state: s b h."""
 SCORES = 5 * HEADS * SEQUENCE**2 * BATCH
-"""Bytes of softmax, its dropout and the mask: 5 a s² b."""
+"""Bytes of softmax, its dropout and its mask: 5 a s² b."""
 
 
 def of_layers(layers: int, kernel: AttentionKernel, recompute: Recompute, tensor: int, dropout: float = 0.1) -> Program:
-    """Training of a GPT in fp16 on `tensor` devices."""
+    """Return the training program of a GPT in fp16 on `tensor` devices."""
     forward = gpt_forward(GptSpec(layers, HIDDEN, HEADS, 11, SEQUENCE, BATCH, "fp16", dropout=dropout))
     return TensorParallel(tensor)(recomputing(recompute, Gradients()(with_attention(kernel, forward)))).program
 
 
 def kept(program: Program) -> int:
-    """Bytes on device 1 of what forward operations make and others take; a view is what it looks at."""
+    """Return the bytes on device 1 that forward operations make and backward operations use.
+
+    A view counts as its tensor.
+    """
     owner = owners(program)
     made = {int(owner[value]) for op in program.ops if op.tag.phase == "forward" for value in op.outputs}
     taken = {int(owner[value]) for op in program.ops if op.tag.phase != "forward" for value in op.inputs}
@@ -141,7 +144,7 @@ def kept(program: Program) -> int:
 
 
 def peak(program: Program) -> int:
-    """Bytes that the simulated device 1 holds at most, without its weights."""
+    """Return the peak memory of the simulated device 1 without its weights, in bytes."""
     inputs = program.types_of(program.inputs)
     trace = simulate(program, costs=uniform_workers(max(program.devices)))
     return trace.peak_memory[0] - sum(each.bytes for each in inputs if each.device == 1)
@@ -150,8 +153,11 @@ def peak(program: Program) -> int:
 @pytest.mark.parametrize("measured", [kept, peak])
 @pytest.mark.parametrize("tensor", [1, 2, 4])
 def test_a_layer_keeps_what_megatron_counts(tensor: int, measured: Callable[[Program], int]) -> None:
-    """s b h (10 + 24 / t + 5 a s / (h t)) bytes, without the last term where the core is recomputed
-    [Korthikanti 2022, equations 1, 2 and 6]; with the fused kernel only two masks of dropout are kept."""
+    """A layer keeps s b h (10 + 24 / t + 5 a s / (h t)) bytes.
+
+    The last term is missing if the core is recomputed [Korthikanti 2022, equations 1, 2 and 6]. With the fused kernel,
+    only two dropout masks are kept.
+    """
     fixed = UNIT * (10 + 24 // tensor)
     for kernel, recompute, wanted in (
         (AttentionKernel.UNFUSED, Recompute.NONE, fixed + SCORES // tensor),
@@ -164,7 +170,7 @@ def test_a_layer_keeps_what_megatron_counts(tensor: int, measured: Callable[[Pro
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_without_dropout_no_mask_is_kept(dropout: float) -> None:
-    """A byte less for each number after projection and MLP; of five bytes a score, dropout's output and its mask."""
+    """One byte less per element after projection and MLP. Of five bytes per score, dropout's output and its mask go."""
     found = {
         kernel: [kept(of_layers(layers, kernel, Recompute.NONE, 1, dropout)) for layers in (2, 3)]
         for kernel in AttentionKernel
@@ -180,7 +186,7 @@ def test_without_dropout_no_mask_is_kept(dropout: float) -> None:
 
 
 def test_the_operator_graph_adds_the_statistics() -> None:
-    """Mean and deviation of two norms in fp32, which Megatron's formula leaves out; with the fused kernel, row sums."""
+    """Mean and deviation of two norms in fp32, which Megatron's formula omits. The fused kernel also keeps row sums."""
     for attention, wanted in (("unfused", 34 * UNIT + SCORES), ("fused", 34 * UNIT + 4 * HEADS * SEQUENCE * BATCH)):
         spec = GptOptions(
             layers=2,
@@ -194,13 +200,14 @@ def test_the_operator_graph_adds_the_statistics() -> None:
         )
         graph = build_graph("gpt", spec)
         mine = (each.activation_bytes or 0 for each in graph.operators if each.name.startswith("layer1/"))
-        # The norm of the first layer keeps the embedding; that of the second the sum of the first, which counts here.
+        # The norm of the first layer keeps the embedding. That of the second keeps the sum of the first, which counts
+        # here.
         assert sum(mine) == wanted + 16 * SEQUENCE * BATCH
         assert network_of(graph)[1] == spec
 
 
 def test_selective_recomputation_repeats_the_attention_core() -> None:
-    """Scores, softmax and dropout of each layer, and neither the sum of the values nor anything else."""
+    """It repeats scores, softmax and dropout of each layer, and nothing else."""
     program = of_layers(3, AttentionKernel.UNFUSED, Recompute.SELECTIVE, 1)
     again = Counter(op.kind for op in program.ops)
     again.subtract(op.kind for op in of_layers(3, AttentionKernel.UNFUSED, Recompute.NONE, 1).ops)
@@ -213,7 +220,10 @@ def test_selective_recomputation_repeats_the_attention_core() -> None:
 
 
 def test_unfused_attention_takes_longer_and_is_priced_by_its_kernels() -> None:
-    """Scores of 2048 tokens cross the memory several times; products count all pairs, the fused kernel half of them."""
+    """Scores of 2048 tokens cross the memory several times.
+
+    Products compute all pairs, the fused kernel half of them.
+    """
     mesh = find_mesh("h200-8")
     found = {}
     for kernel in AttentionKernel:
@@ -228,7 +238,7 @@ def test_unfused_attention_takes_longer_and_is_priced_by_its_kernels() -> None:
 
 
 def attention_seconds(kernel: AttentionKernel, mesh: str, method: ContextMethod, context: int) -> list[float]:
-    """Of the forward pass and of the gradient, in a program and on the operator graph."""
+    """Return the seconds of the forward pass and of the gradient, in a program and in the operator graph."""
     family = find_family("llama")
     spec = family.spec(size="llama-3-8b", layers=1, sequence=8192, batch=1)
     strategy = Strategy(attention=kernel, context=context, context_method=method)
@@ -246,7 +256,10 @@ def attention_seconds(kernel: AttentionKernel, mesh: str, method: ContextMethod,
     ("method", "context"), [(ContextMethod.RING, 1), (ContextMethod.RING, 2), (ContextMethod.ALL_TO_ALL, 2)]
 )
 def test_flash_attention_2_is_slower_on_hopper_alone(mesh: str, method: ContextMethod, context: int) -> None:
-    """As measured on an H100 where arithmetic decides, however the context is cut; an A100 has no faster kernel."""
+    """On an H100 it was measured to be slower where arithmetic limits, with any context degree.
+
+    An A100 has no faster one.
+    """
     fused, flash2 = (
         attention_seconds(kernel, mesh, method, context) for kernel in (AttentionKernel.FUSED, AttentionKernel.FLASH2)
     )
@@ -315,7 +328,10 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 
 def test_simulate_takes_the_kernel(tessel: Tessel) -> None:
-    """By default semantics what the strategy's program simulates to, and slower than fused; by DistIR's too."""
+    """By default, the command prints the time of the strategy's program.
+
+    Unfused is slower, also with DistIR's semantics.
+    """
     found = {}
     for words in ((), ("--attention", "unfused"), ("--attention", "unfused", "--compat", "distir")):
         code, out, _ = tessel("simulate", "gpt", *SMALL, "--set", "dropout=0.1", "--pipeline", 2, *words, "--json")
@@ -332,7 +348,7 @@ def test_simulate_takes_the_kernel(tessel: Tessel) -> None:
 
 
 def test_run_computes_the_same_with_either_kernel(tessel: Tessel) -> None:
-    """With dropout, and unfused attention on two devices, in NumPy."""
+    """Runs with dropout, and unfused attention on two devices, in NumPy."""
     losses = []
     for words in ((), ("--attention", "unfused", "--tensor", 2)):
         asked = "run", "gpt", *SMALL, "--set", "dropout=0.1", "--dtype", "fp32", "--engine", "numpy", *words, "--json"

@@ -1,4 +1,4 @@
-"""Whose memory it is, what time goes into, and what is waited for."""
+"""Attribution of memory to tensors, of time to operations, and of waits to their causes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_is_held_adds_up_at_every_step(name: str) -> None:
         for time in np.unique(trace.memory_time[mine])[:40]:
             held = trace.memory_bytes[mine][trace.memory_time[mine] <= time][-1]
             assert sum(each.bytes for each in holdings(trace, device, time)) == held
-        if name != "distir" and peak:  # on its clocks several steps happen at one moment, the peak between them
+        if name != "distir" and peak:  # on DistIR's clocks several steps happen at once, with the peak between them
             assert sum(each.bytes for each in holdings(trace, device, peak_time(trace, device))) == peak
 
 
@@ -90,7 +90,10 @@ def test_waits_add_up_to_the_time_without_computing(name: str) -> None:
 
 
 def test_waits_are_told_by_stage_and_micro_batch() -> None:
-    """Two stages of one second, a lag of half a second: the second waits for the first and for its transfer."""
+    """Two stages of one second and a lag of half a second.
+
+    The second stage waits for the first one and its transfer.
+    """
     text = (
         "program p\n%w: int8[1]@1\n%v: int8[1]@2\n"
         "%a: int8[0]@1 = block(%w) {bytes=(), devices=(1), on=(), seconds=1} ; stage 0 micro-batch 5 forward\n"

@@ -1,4 +1,4 @@
-"""Derived backward graphs: worked by hand, mirrored on random graphs, as much work as the laws say."""
+"""Derived backward graphs: examples by hand, mirrored random graphs, and the expected amount of work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.networks.graphs.backward import with_backward, with_weights_apa
 from tessel_core.networks.graphs.table import GRAPHS, build_graph, training_graph
 
 FEWER = {"evoformer": {"blocks": 6}}
-"""Of 48, which are alike."""
+"""Number of blocks for families with many equal ones."""
 EVERY_WAY = [{}, {"recompute": True}, {"split_weights": True}, {"recompute": True, "split_weights": True}]
 
 
@@ -26,7 +26,7 @@ def op(name: str, kind: str, flops: float, moved: float, weights: int, output: i
 
 
 def chain() -> OperatorGraph:
-    """x of 10 bytes -> product -> 20 -> GELU -> 20 -> product -> 8."""
+    """Return the graph: x of 10 bytes -> product -> 20 -> GELU -> 20 -> product -> 8."""
     operators = (
         op("a/up", "matmul", 100, 10 + 6 + 20, 6, 20),
         op("a/gelu", "gelu", 80, 40, 0, 20),
@@ -55,7 +55,7 @@ def test_a_chain_by_hand():
         ("a/gelu/backward", "a/up/backward", 20),
     }
     kept = [each.activation_bytes for each in graph.operators[:3]]
-    assert kept == [10, 20, 20]  # inputs: x, of the GELU, of the second product
+    assert kept == [10, 20, 20]  # inputs: x, the GELU's, the second product's
 
 
 def test_weight_gradients_apart_by_hand():
@@ -71,13 +71,13 @@ def test_weight_gradients_apart_by_hand():
 
 
 def two_layers() -> OperatorGraph:
-    """The chain, and a layer after it that nothing follows."""
+    """Return the chain followed by a last layer."""
     last = op("b/head", "matmul", 30, 8 + 2 + 4, 2, 4)
     return OperatorGraph("two", (*chain().operators, last), (*chain().edges, Edge("a/down", "b/head", 8)))
 
 
 def test_recomputation_by_hand():
-    """Layer a keeps x alone and runs again; nothing follows layer b."""
+    """Layer a keeps only x and runs again. Nothing follows layer b, so it does not run again."""
     graph = with_backward(two_layers(), recompute=True)
     assert [each.activation_bytes for each in graph.operators[:4]] == [10, 0, 0, 8]
     work = {each.name: (each.flops, each.bytes) for each in graph.operators[4:]}
@@ -91,7 +91,7 @@ def test_recomputation_by_hand():
 
 
 def joined(kind: str, left: int = 6, right: int = 6) -> OperatorGraph:
-    """Two products of inputs from outside, of `left` and `right` bytes, into one operator of 6 bytes."""
+    """Return two products with outputs of `left` and `right` bytes, joined by one operator with 6 bytes."""
     operators = (
         op("one", "matmul", 10, 10, 2, left),
         op("two", "matmul", 10, 10, 2, right),
@@ -115,7 +115,10 @@ def test_different_gradients_leave_as_the_largest():
 
 
 def test_gradients_of_several_consumers_are_summed_on_the_way():
-    """Three consumers of 20 bytes, the GELU first of them: each adds its own to what it is sent, and one arrives."""
+    """Three consumers of 20 bytes, the GELU first.
+
+    Each adds its own gradient to the one it receives, so one arrives.
+    """
     extra = tuple(op(f"other{i}", "relu", 1, 40, 0, 20) for i in range(2))
     graph = chain()
     wired = (*graph.edges, *(Edge("a/up", each.name, 20) for each in extra))
@@ -130,7 +133,7 @@ def test_gradients_of_several_consumers_are_summed_on_the_way():
 
 
 def test_nothing_flows_back_to_where_no_weights_are():
-    """A transposed input of the network wants no gradient, nor does the product after it compute one."""
+    """A transposed input needs no gradient. The product after it does not compute one."""
     first = op("turn", "transpose", 0, 20, 0, 10)
     graph = chain()
     turned = replace(graph, operators=(first, *graph.operators), edges=(Edge("turn", "a/up", 10), *graph.edges))
@@ -171,7 +174,7 @@ def test_views_are_kept_once():
 
 
 def test_a_published_graph_has_times_and_costs():
-    """Of unknown kinds and without FLOPs: a backward of two forwards; transfers cost what they cost forward."""
+    """Kinds are unknown and FLOPs missing: a backward takes two forwards, and transfers cost the same as forward."""
     times = (DeviceTime("accelerator", 2.0), DeviceTime("cpu", 5.0))
     operators = tuple(Operator(name, times=times) for name in "abc")
     graph = OperatorGraph("old", operators, (Edge("a", "b", cost=0.5), Edge("b", "c", cost=0.25)), "ms")
@@ -203,7 +206,7 @@ def test_every_edge_is_mirrored(seed):
 
 @pytest.mark.parametrize("family", ["gpt", "mt5", "flava", "swin"])
 def test_products_are_three_forwards_in_training(family):
-    """But for the patches of images, whose gradient nobody wants."""
+    """An exception is the product of image patches, whose input needs no gradient."""
     spec = GRAPHS[family].spec(training=True)
     graph = build_graph(family, spec)
     forward = sum(each.flops for each in graph.operators if each.kind == "matmul")
@@ -219,11 +222,12 @@ def test_products_are_three_forwards_in_training(family):
 
 @pytest.mark.parametrize("family", list(GRAPHS))
 def test_a_whole_backward_is_split_afterwards_as_it_would_have_been_from_the_start(family):
-    """Halves cost what the whole did, and products as much as those of a graph that is built split."""
+    """Both halves together cost as much as the whole. Products cost as much as in a graph that is built split."""
     spec = GRAPHS[family].spec(training=True, **FEWER.get(family, {}))
     whole, built = build_graph(family, spec), build_graph(family, replace(spec, split_weights=True))
     split = with_weights_apart(whole)
-    # A bias's gradient stays in the backward, and what is nothing but a weight's gradient leaves one without work.
+    # A bias's gradient stays in the backward half. An operator that only computes weight gradients leaves it without
+    # work.
     there = {each.name: each for each in split.operators}
     bias = re.compile("/weight_gradient/(bias|reduce_sum)")  # the latter of a convolution
     wanted = {bias.sub(r"/backward/\1", each.name): each for each in built.operators}
@@ -296,7 +300,7 @@ def test_a_recomputed_gpt_keeps_the_input_of_each_layer():
 
 @pytest.mark.parametrize("family", ["gpt", "mt5", "swin", "resnet", "evoformer"])
 def test_what_is_derived_is_near_what_the_builders_count(family):
-    """Of a graph that does not say what it keeps, as an ONNX file; all but statistics is found."""
+    """The graphs do not list what they keep, like ONNX files. The derivation finds all but the statistics."""
     spec = GRAPHS[family].spec(micro_batch=2)
     counted = build_graph(family, replace(spec, training=True))
     derived = with_backward(build_graph(family, spec))

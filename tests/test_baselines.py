@@ -1,4 +1,4 @@
-"""Published schedules against what their publications say of them, over numbers of devices and micro-batches."""
+"""Published schedules agree with their papers, for several numbers of devices and micro-batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOME = {
     "pipedream": "v-shape",
     "sequential": "v-shape",
 }
-"""The shape that each was published for, or one of them."""
+"""The shape for which each schedule was published, or one of several."""
 DEVICES = (2, 3, 4, 5, 8, 9, 12)
 EVEN = tuple(p for p in DEVICES if not p % 2)
 every_number_of_devices = pytest.mark.parametrize("p", DEVICES)
@@ -37,7 +37,7 @@ every_even_number = pytest.mark.parametrize("p", EVEN)
 
 
 def plan_of(scheduler: str, devices: int, **times: int) -> MicroBatchPlan:
-    """The scheduler's home at the publication's times or those given, with all the memory it may want."""
+    """Return the home plan of a scheduler with the published times, or given ones, and ample memory."""
     shape = SHAPES[HOME[scheduler]]
     return build_shape(shape.name, replace(shape.defaults, devices=devices, capacity=100_000, **times))
 
@@ -49,19 +49,19 @@ def built(scheduler: str, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
 
 
 def peaks(scheduler: str, devices: int, micro_batches: int) -> list[int]:
-    """Per device, in the shape's slots."""
+    """Return the peak of each device, in slots of the shape."""
     held = solve_schedule(scheduler, plan_of(scheduler, devices), micro_batches).peak_memory
     assert held is not None
     return list(held)
 
 
 def counts(scheduler: str, plan: MicroBatchPlan, *wanted: int) -> list[int]:
-    """Those of the wanted numbers of micro-batches that the scheduler takes."""
+    """Return the numbers of micro-batches that the scheduler accepts."""
     return [n for n in wanted if not SCHEDULERS[scheduler].count_objection(plan, n)]
 
 
 def device_orders(schedule: Schedule) -> list[list[tuple[int, int]]]:
-    """Per device, (block, micro-batch) in order of time."""
+    """Return the (block, micro-batch) pairs of each device in order of time."""
     in_time = sorted((start, b, m) for b, m, start in runs_of(schedule))
     return [
         [(b, m) for _, b, m in in_time if d in schedule.plan.blocks[b].devices]
@@ -70,7 +70,7 @@ def device_orders(schedule: Schedule) -> list[list[tuple[int, int]]]:
 
 
 def idle_between(schedule: Schedule) -> list[int]:
-    """Per device, its idle ticks between its first start and its last end."""
+    """Return the idle ticks of each device between its first start and its last end."""
     found = []
     for d in range(len(schedule.plan.devices)):
         rows = schedule.runs_on(d)
@@ -80,7 +80,7 @@ def idle_between(schedule: Schedule) -> list[int]:
 
 
 def with_other_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
-    """Uneven times and lags."""
+    """Return the plan with uneven durations and lags."""
     chance = random.Random(seed)
     blocks = tuple(replace(block, duration=chance.randint(1, 40)) for block in plan.blocks)
     lags = tuple(replace(dependency, lag=chance.randint(0, 15)) for dependency in plan.dependencies)
@@ -88,7 +88,7 @@ def with_other_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
 
 
 _PAIRED = ("chimera", "dualpipe")
-"""They run on an even number of devices."""
+"""Schedules that need an even number of devices."""
 
 
 @pytest.mark.parametrize("scheduler", _PAIRED)
@@ -125,7 +125,7 @@ def test_every_published_schedule_has_a_home_and_refuses_most_others():
 
 
 def test_pipedreams_order_is_that_of_distir():
-    """Two stages, four micro-batches, unit times; stage k holds min(K, 2 (P - k) - 1) [Santhanam 2021's code]."""
+    """Two stages, four micro-batches, unit times. Stage k holds min(K, 2 (P - k) - 1) [Santhanam 2021's code]."""
     plan = plan_of("pipedream", 2, forward=1, backward=1)
     steps: dict[int, list[str]] = {}
     for start, b, m in sorted((start, b, m) for b, m, start in runs_of(built("pipedream", plan, 4))):
@@ -139,7 +139,7 @@ def test_pipedreams_order_is_that_of_distir():
 
 @every_number_of_devices
 def test_interleaved_idles_as_long_as_1f1b_over_its_chunks_and_holds_what_is_published(p: int):
-    """Bubble (p - 1)(F + B) / v beside N (F + B); pv + p - 1 chunks' activations [Narayanan 2021, section 2.2]."""
+    """The bubble is (p - 1)(F + B) / v of N (F + B). A device holds pv + p - 1 chunks [Narayanan 2021, section 2.2]."""
     for chunks, micro_batches in ((2, p), (2, 3 * p), (3, 2 * p)):
         plan = plan_of("interleaved", p, chunks=chunks, forward=3, backward=5)
         schedule = built("interleaved", plan, micro_batches)
@@ -172,7 +172,7 @@ def test_interleaved_reads_the_number_of_chunks_off_the_plan():
 
 @pytest.mark.parametrize("p", [3, 4])
 def test_interleaved_inference_is_a_pipeline_that_never_waits(p: int):
-    """Chunk after chunk, p micro-batches at a time, each device busy from its first run to its last."""
+    """p micro-batches pass one chunk, then the next. Each device is busy from its first run to its last."""
     plan = build_shape("loop", replace(SHAPES["loop"].defaults, devices=p, training=False))
     schedule = built("interleaved", plan, 2 * p)
     assert idle_between(schedule) == [0] * p
@@ -181,14 +181,17 @@ def test_interleaved_inference_is_a_pipeline_that_never_waits(p: int):
 
 @every_even_number
 def test_one_unit_of_chimera_has_the_published_bubble(p: int):
-    """(p - 2) / (3N/2 + p - 2) for N = p micro-batches, B = 2F [Li 2021, table 2]; half of them go each way."""
+    """For N = p and B = 2F, the bubble is (p - 2) / (3N/2 + p - 2) [Li 2021, table 2].
+
+    Half of the micro-batches go each way.
+    """
     schedule = built("chimera", plan_of("chimera", p, forward=2, backward=4), p // 2)
     assert schedule.bubble_rate == pytest.approx((p - 2) / (1.5 * p + p - 2))
 
 
 @every_even_number
 def test_units_of_chimera_fill_each_other_s_ends_and_idle_less_than_half_of_1f1b(p: int):
-    """With F = B the p - 2 idle slots of a unit remain, once, instead of 2(p - 1)."""
+    """With F = B, the p - 2 idle slots of a unit occur once, instead of 2(p - 1)."""
     for units in (1, 2, 5):
         schedule = built("chimera", plan_of("chimera", p, forward=1, backward=1), units * p // 2)
         assert schedule.makespan == 2 * p * units + p - 2
@@ -198,14 +201,14 @@ def test_units_of_chimera_fill_each_other_s_ends_and_idle_less_than_half_of_1f1b
 
 @every_even_number
 def test_chimera_holds_between_half_of_1f1b_s_activations_and_all_of_them(p: int):
-    """p/2 + 1 on the outer devices, p on the inner ones [Li 2021, table 2]."""
+    """The outer devices hold p/2 + 1 activations, the inner ones p [Li 2021, table 2]."""
     for micro_batches in (p // 2, p, 2 * p + 1):
         assert peaks("chimera", p, micro_batches) == [p // 2 + 1 + min(d, p - 1 - d) for d in range(p)]
 
 
 @every_number_of_devices
 def test_zb_h1_holds_what_1f1b_holds_and_idles_a_third(p: int):
-    """Bubble (p - 1)(F + B - W) instead of (p - 1)(F + B + W) [Qi 2024, table 1]."""
+    """The bubble is (p - 1)(F + B - W) instead of (p - 1)(F + B + W) [Qi 2024, table 1]."""
     for micro_batches in (p, 2 * p + 1, 3 * p):
         plan = plan_of("zb-h1", p)
         schedule = built("zb-h1", plan, micro_batches)
@@ -248,8 +251,10 @@ def test_zb_v_never_idles_in_1f1b_s_memory(p: int):
 
 @every_number_of_devices
 def test_v_half_holds_half_of_1f1b_s_activations_and_idles_half(p: int):
-    """(p + 2) // 2 micro-batches' activations, 4 slots each; half of 1F1B's bubble, 6(p - 1) for passes of one slot
-    [Qi 2024, arXiv 2405.15362]."""
+    """A device holds (p + 2) // 2 micro-batches' activations, 4 slots each.
+
+    The bubble is 6(p - 1), half of 1F1B's, for passes of one slot [Qi 2024, arXiv 2405.15362].
+    """
     for micro_batches in (2 * p, 4 * p + 1):
         assert built("v-half", plan_of("v-half", p), micro_batches).makespan <= 6 * micro_batches + 6 * (p - 1) / 2
         assert max(peaks("v-half", p, micro_batches)) <= 4 * ((p + 2) // 2)
@@ -257,7 +262,10 @@ def test_v_half_holds_half_of_1f1b_s_activations_and_idles_half(p: int):
 
 @every_number_of_devices
 def test_v_min_holds_a_third_of_1f1b_s_activations_and_idles_two_thirds(p: int):
-    """(p + 4) // 3 micro-batches' activations and two thirds of 1F1B's bubble [Qi 2024, arXiv 2405.15362]."""
+    """A device holds (p + 4) // 3 micro-batches' activations.
+
+    The bubble is two thirds of 1F1B's [Qi 2024, arXiv 2405.15362].
+    """
     for micro_batches in (2 * p, 4 * p + 1):
         assert built("v-min", plan_of("v-min", p), micro_batches).makespan <= 6 * micro_batches + 6 * (p - 1) * 2 / 3
         assert max(peaks("v-min", p, micro_batches)) <= 4 * ((p + 4) // 3)
@@ -266,8 +274,10 @@ def test_v_min_holds_a_third_of_1f1b_s_activations_and_idles_two_thirds(p: int):
 @every_even_number
 @pytest.mark.parametrize(("forward", "backward", "weight"), [(1, 1, 1), (3, 3, 2), (4, 5, 3)])
 def test_dualpipe_idles_no_more_than_published(p: int, forward: int, backward: int, weight: int):
-    """(p/2 - 1)(F&B + B - 3W), where B is whole, and F&B is F + B on a device that runs one block at a time
-    [DeepSeek-AI 2024, table 2]."""
+    """The bubble is (p/2 - 1)(F&B + B - 3W), where B is whole [DeepSeek-AI 2024, table 2].
+
+    F&B is F + B on a device that runs one block at a time.
+    """
     plan = plan_of("dualpipe", p, forward=forward, backward=backward, weight=weight)
     whole = backward + weight
     for micro_batches in (p, 2 * p, 3 * p + 1):
@@ -322,7 +332,7 @@ def test_a_chain_may_depend_on_nothing_that_published_orders_run_later(before: s
 
 
 def perturbed(seed: int) -> MicroBatchPlan:
-    """A home with other times, blocks in another order, and some dependencies more or less."""
+    """Return a home plan with other times, reordered blocks, and some dependencies added or removed."""
     chance = random.Random(seed)
     plan = with_other_costs(plan_of(chance.choice(list(HOME)), chance.choice((2, 4))), seed)
     order, linked = plan.topological_order, {(d.predecessor, d.successor) for d in plan.dependencies}
@@ -340,7 +350,7 @@ def test_no_plan_that_is_accepted_breaks_a_rule():
     for seed in range(200):
         try:
             plan = perturbed(seed)
-        except InputError:  # its memory is not well-formed any more
+        except InputError:  # its memory is no longer valid
             continue
         for name, scheduler in SCHEDULERS.items():
             if name in HOME and not scheduler.why_not(plan, 4):
@@ -351,13 +361,13 @@ def test_no_plan_that_is_accepted_breaks_a_rule():
 
 @pytest.mark.parametrize("scheduler", [name for name, shape in HOME.items() if shape != "m-shape"])
 def test_the_orders_of_devices_say_all_there_is_to_say(scheduler: str):
-    """Merged into one, they give the same earliest starts."""
+    """Merged into one order, they give the same earliest starts."""
     plan = with_other_costs(plan_of(scheduler, 4), seed=4)
     schedule = built(scheduler, plan, 8)
     orders = device_orders(schedule)
     merged = merge_device_orders(plan, orders)
     assert [[run for run in merged if d in plan.blocks[run[0]].devices] for d in range(4)] == orders
-    if scheduler != "sequential":  # which waits for the micro-batch before
+    if scheduler != "sequential":  # which waits for the previous micro-batch
         assert (run_in_order(plan, 8, merged) == schedule.starts).all()
 
 

@@ -1,4 +1,4 @@
-"""Beams around pins: what they exclude is impossible, and what they had room for they find, from either end."""
+"""Beam search around pinned runs: its exclusions are correct, and a wide beam finds a solution from either end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 3_000
 
 
 def any_plan(chance: random.Random) -> MicroBatchPlan:
-    """A few stages on two devices, blocks of both between them or not, memory that binds or not."""
+    """Return a plan with a few stages on two devices. It may have blocks on both devices, or tight memory."""
     devices, stages = 2, chance.choice((2, 3))
     seats = [chance.randrange(devices) for _ in range(stages)]
     amounts = [chance.choice((1, 1, 2)) for _ in range(stages)]
@@ -50,10 +50,10 @@ def any_plan(chance: random.Random) -> MicroBatchPlan:
 
 
 def any_schedule_of(plan: MicroBatchPlan, micro_batches: int, chance: random.Random) -> IntColumn:
-    """Starts of a schedule with holes: an order that a blurred beam of one finds, put off here and there."""
+    """Return starts of a schedule with gaps: the order of a random narrow beam, with some runs delayed."""
     search = BeamSearch(plan, micro_batches)
     starts = search.search(5, 10**6, chance.randint(1, 10**6), lambda: False).starts
-    if starts is None:  # one micro-batch after the other
+    if starts is None:  # one micro-batch after another
         starts = search.search(300, 10**6, 0, lambda: False).starts
     assert starts is not None
     later = 0
@@ -66,7 +66,7 @@ def any_schedule_of(plan: MicroBatchPlan, micro_batches: int, chance: random.Ran
 
 
 def least(plan: MicroBatchPlan, starts: IntColumn, pinned: dict[Run, int], orders: list[tuple[Run, Run]]) -> int:
-    """The shortest length by CP-SAT."""
+    """Return the least makespan, computed by CP-SAT."""
     horizon = int((starts + [block.duration for block in plan.blocks]).max())
     model = RunsModel(plan, len(starts), horizon, pinned=pinned, orders=orders)
     model.minimise_makespan(0)

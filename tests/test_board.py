@@ -1,4 +1,4 @@
-"""The board's rules in the browser: what they allow the referee allows, and what they refuse breaks a rule."""
+"""The rules of the board in the browser agree with the referee, in what they accept and in what they refuse."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def played(
 
 
 def broken(puzzle: Puzzle, runs: Sequence[Sequence[int]]) -> list[Violation]:
-    """The rules that these runs break, whatever is still to come."""
+    """Return the rules that these runs break, whatever runs are added later."""
     block, micro_batch, start = zip(*runs, strict=True) if runs else ((), (), ())
     schedule = Schedule(puzzle.plan, puzzle.micro_batches, block, micro_batch, start)  # type: ignore[arg-type]
     return check_schedule(schedule, without=("coverage",))
@@ -86,7 +86,7 @@ def test_a_board_begins_from_what_was_kept_or_anew(tmp_path: Path) -> None:
 
 
 def test_the_coach_goes_run_by_run_from_wherever_it_can(tmp_path: Path) -> None:
-    """Around a run at the end that nothing frees memory before, it begins with what fits, and comes to an end."""
+    """If nothing frees memory before a run at the end, it starts with runs that fit, and completes the schedule."""
     for shape, scheduler in (("v-shape", "1f1b"), ("split-v", "zb-h1"), ("m-shape", "tessel")):
         puzzle = Puzzle(build_shape(shape, ShapeParameters(devices=2, capacity=3)), 4)
         schedule = solve_schedule(scheduler, puzzle.plan, 4).solution
@@ -103,7 +103,7 @@ def test_the_coach_goes_run_by_run_from_wherever_it_can(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", range(3))
 def test_the_board_and_the_referee_agree_on_what_may_be_stamped(which: int, tmp_path: Path) -> None:
-    """Blocks placed at random, at every period up to their length: what the browser allows may go on for ever."""
+    """Blocks are placed at random, at every period up to their length. What the browser accepts can repeat for ever."""
     task = Stamping(plans()[which], 2, lambda: pytest.fail("nothing is held against the best"))
     for seed in seeds(3, 8):
         found = played(tmp_path, task.puzzle, seed, attempts=200, periods=[*range(1, 25)])

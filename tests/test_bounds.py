@@ -1,4 +1,4 @@
-"""Bounds on plans whose optimum is too large for brute force: what they must reach, and that they can be stopped."""
+"""Bounds on plans that are too large for brute force: the values they must reach, and that they can be stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shape(name: str, devices: int, capacity: int) -> MicroBatchPlan:
     ],
 )
 def test_the_states_bound_is_the_least_period_of_published_shapes(name: str, capacity: int, period: Fraction):
-    """Schedules with these periods are known, but for the M shape, which comes as near as one likes."""
+    """Schedules with these periods are known, except for the M shape, which comes as close as one likes."""
     plan = shape(name, 4, capacity)
     for known in (None, period):
         assert max(period_bound(plan), states_bound(plan, Fraction(0), EFFORT, Control(), known=known)) == period
@@ -86,6 +86,9 @@ def test_a_bound_that_is_cancelled_ends_within_a_second(what: str):
 
 @pytest.mark.parametrize("micro_batches", [2, 3, 5, 7, 8, 9, 30])
 def test_fewer_micro_batches_than_the_bound_has_in_a_period_keep_a_longer_one(micro_batches: int) -> None:
-    """Of U < N micro-batches a period is a whole number of ticks: the least multiple of 1 / U at or above 32 / 7."""
+    """A period has U < N micro-batches and a whole number of ticks.
+
+    Per micro-batch, the least such value at or above 32 / 7 counts.
+    """
     least = min(p * Fraction(1, u) for u in range(1, micro_batches) for p in range(1, 33 * u) if 7 * p >= 32 * u)
     assert kept_period_bound(Fraction(32, 7), micro_batches) == least

@@ -1,4 +1,4 @@
-"""Branches kept apart: every placement tried, K-shaped plans of CLIP-like pairs, and rules on every surface."""
+"""Branches on separate devices: brute force, K-shaped plans of CLIP-like pairs, and the same rule everywhere."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ PAIR = replace(GRAPHS["clip"].presets["clip-l-14"], training=True, granularity="
 
 
 def pair_on(devices: int, *, apart: bool = True) -> PlacementProblem:
-    """Training of a CLIP-like pair on H200s."""
+    """Return the training graph of a CLIP-like pair on H200s."""
     mesh = find_mesh(f"h200-{devices}")
     problem = PlacementProblem.on_mesh(costed(build_graph("clip", PAIR), mesh, CostOptions()), mesh)
     return replace(problem, branches_apart=apart)
 
 
 def plan_on(devices: int, *, apart: bool = True) -> MicroBatchPlan:
-    """The plan of the placement of highest throughput."""
+    """Return the plan of the placement with the highest throughput."""
     report = solve_placement("dp", pair_on(devices, apart=apart))
     assert report.solution is not None
     return plan_of(report.solution)
 
 
 def side_by_side(graph: OperatorGraph) -> set[frozenset[int]]:
-    """Pairs of operators of different branches that no path connects, by the closure of the flow."""
+    """Return pairs of operators that no path connects, from the transitive closure."""
     flow = networkx.DiGraph(graph.flow)
     flow.add_nodes_from(range(len(graph.colocated)))
     whole = networkx.condensation(flow)
@@ -76,7 +76,7 @@ def side_by_side(graph: OperatorGraph) -> set[frozenset[int]]:
 
 
 def loads_apart(seed: int) -> list[float]:
-    """The largest load of every chain of a random graph that keeps its branches apart."""
+    """Return the largest load of each chain of a random graph that keeps its branches apart."""
     graph, pool = random_graph(seed), random_pool(seed)
     return [
         max(loads_of(graph, pool, on))
@@ -110,7 +110,7 @@ def test_nothing_with_branches_apart_is_better_than_the_dynamic_program(seed: in
 @pytest.mark.parametrize("seed", seeds(60))
 def test_where_no_placement_keeps_branches_apart_the_placer_says_so(seed: int) -> None:
     def together(each: int) -> bool:
-        """Placements there are, but none with branches apart."""
+        """Return a graph that has placements, but none with separate branches."""
         graph, pool = random_graph(each), random_pool(each)
         return least_load(graph, pool) is not None and not loads_apart(each)
 
@@ -130,7 +130,7 @@ def test_branches_are_the_encoders_of_a_pair_and_a_chain_has_none() -> None:
 
 @pytest.mark.parametrize("devices", [4, 8])
 def test_a_pair_with_branches_apart_is_a_k_shaped_plan(devices: int) -> None:
-    """Two chains of stages on devices of their own, which the last stage joins; the backward is the mirror image."""
+    """Two chains of stages on separate devices are joined by the last stage. The backward is the mirror image."""
     plan = plan_on(devices)
     before = {
         block.name: [a.predecessor for a in plan.dependencies if a.successor == block.name] for block in plan.blocks
@@ -154,7 +154,7 @@ def test_a_pair_with_branches_apart_is_a_k_shaped_plan(devices: int) -> None:
 
 
 def test_a_k_shape_takes_less_time_for_few_micro_batches_and_more_for_many() -> None:
-    """On four H200s the texts fill one device, so the period is 21 % longer, and three stages are filled sooner."""
+    """On four H200s, texts fill one device, so the period is 21 % longer. The warmup of three stages is shorter."""
     mixed, apart = plan_on(4, apart=False), plan_on(4)
     assert apart.busiest_work == pytest.approx(1.205 * mixed.busiest_work, rel=5e-3)
     config = TesselConfig(time_limit=20.0)
@@ -169,7 +169,7 @@ def test_a_k_shape_takes_less_time_for_few_micro_batches_and_more_for_many() -> 
 
 
 def test_the_least_latency_has_encoders_apart_where_a_device_runs_two_subgraphs() -> None:
-    """With one subgraph, texts would have to run forward and backward at once, before the images are there."""
+    """With one subgraph per device, texts would run forward and backward at once, before the images are there."""
     mesh = find_mesh("h200-2")
     graph = costed(build_graph("clip", replace(PAIR, layers=6, text_layers=6)), mesh, CostOptions())
     problem = replace(PlacementProblem.on_mesh(graph, mesh), objective=LATENCY)

@@ -35,12 +35,12 @@ from tessel_core.workbench.messages.schedule import verdict
 EFFORT = Effort(seconds=10.0, workers=2, seed=0)
 any_plan = pytest.mark.parametrize("seed", seeds(100))
 UNROLLING_HELPS = (1317, 1538, 2374, 2844, 3231, 3297, 3373, 3377, 3695, 3735, 3887, 4258, 5234, 6771, 7084)
-"""Rare seeds of small plans in which two micro-batches per period beat one."""
+"""Seeds of small plans in which two micro-batches per period are better than one, which is rare."""
 small_plan = pytest.mark.parametrize("seed", [*seeds(1000, 1050), *one_in(3, UNROLLING_HELPS)])
 
 
 def fitting_plan(seed: int, **sizes: tuple[int, ...]) -> MicroBatchPlan:
-    """A random plan of which one micro-batch alone fits the devices."""
+    """Return a random plan of which one micro-batch fits on the devices."""
     return random_plan(reaching(seed, lambda each: fits(random_plan(each, **sizes))), **sizes)
 
 
@@ -82,7 +82,7 @@ def test_the_period_is_at_most_the_least_with_two_micro_batches(seed: int):
 
 @pytest.mark.parametrize("seed", seeds(4000, 4040))
 def test_fine_costs_lose_nothing(seed: int):
-    """Spans ×997 are searched on coarser copies and timed exactly after."""
+    """Durations times 997 are searched on coarser copies, and timed exactly afterwards."""
     plan = fitting_plan(seed)
     least = least_period(plan, 1)
     fine = replace(
@@ -126,7 +126,7 @@ def test_the_two_phases_prove_nothing_but_the_least_makespan(seed: int):
 
 @any_plan
 def test_all_runs_at_once_are_proved(seed: int):
-    """From no bound and one micro-batch after the other to the optimum."""
+    """From no bound and the sequential schedule to the proved optimum."""
     plan = fitting_plan(seed)
     _, order = find_fitting_order(plan, EFFORT, Control())
     assert order is not None
@@ -193,7 +193,7 @@ def test_no_schedule_of_fine_costs_is_excluded(seed: int):
 
 @pytest.mark.parametrize("seed", seeds(5000, 5060))
 def test_rounding_fine_costs_keeps_the_devices_bound_below_the_optimum(seed: int):
-    """And loses little: a block is rounded by less than one part in a thousand of the busiest work."""
+    """The loss is small: each block is rounded by less than a thousandth of the busiest device's work."""
     plan = with_fine_costs(fitting_plan(seed), seed)
     least = least_makespan(plan, 3)
     assert least is not None
@@ -203,7 +203,7 @@ def test_rounding_fine_costs_keeps_the_devices_bound_below_the_optimum(seed: int
 
 
 def with_fine_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
-    """Durations and lags of some thousands of ticks, no two alike."""
+    """Return the plan with different durations and lags of some thousand ticks."""
     choose = random.Random(seed)
     return replace(
         plan,
@@ -233,7 +233,7 @@ def test_the_states_bound_is_below_the_period_of_two_micro_batches(seed: int):
 
 @any_plan
 def test_infeasible_is_said_exactly_where_nothing_fits(seed: int):
-    """The random capacities, and the tightest ones on every device."""
+    """With the random capacities, and with the least ones on every device."""
     plan = random_plan(seed)
     least = least_capacity(plan)
     report = search(plan, 2, 1)
@@ -249,7 +249,7 @@ def test_infeasible_is_said_exactly_where_nothing_fits(seed: int):
 
 
 def test_the_random_plans_are_of_every_sort():
-    """So that agreement on them means something."""
+    """Otherwise agreement on them would mean little."""
     plans = [random_plan(seed) for seed in range(100)]
     assert sum(not fits(plan) for plan in plans) >= 5
     assert sum(any(block.memory for block in plan.blocks) for plan in plans) >= 50

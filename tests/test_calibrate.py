@@ -1,4 +1,4 @@
-"""Calibration finds the parameters that made the rows, and says how far it is from those it did not see."""
+"""Calibration finds the parameters with which rows were made, and reports its error on held-out rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ THERE = Rates(1e15, 1e14, 4e12)
 
 
 def made_runs(fit: CostFit, noise: float = 0.0) -> list[KernelRun]:
-    """Of ten models with small, moving and computing kernels, timed kernel by kernel as `CostFit` says."""
+    """Return runs of ten models with small, memory-bound and compute-bound kernels.
+
+    `CostFit` gives the time of each kernel.
+    """
     draw, found = np.random.default_rng(1), []
     for i in range(60):
         size = 10 ** draw.uniform(6, 12)
@@ -100,7 +103,7 @@ def test_rows_that_were_held_out_are_predicted() -> None:
 
 
 def test_half_of_the_h200_s_models_predict_the_other_half() -> None:
-    """One seeded split; `tests/benchmarks/calibration.py` has them all."""
+    """One seeded split. `tests/benchmarks/calibration.py` has all splits."""
     unseen = held_out(hidden_sizes(), seed=0)
     assert len(unseen) == len(hidden_sizes()) // 2
     fit = fit_all(tuple(size for size in hidden_sizes() if size in unseen))

@@ -1,4 +1,4 @@
-"""Figures hold what the results hold: tested on their data, never on pixels."""
+"""Figures contain the data of the results. No test looks at pixels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drawn(plan: MicroBatchPlan, micro_batches: int = 6, scheduler: str = "sequen
 
 
 def runs_of(figure: go.Figure, axis: str = "y") -> Iterator[tuple[go.Bar, int]]:
-    """Every bar that stands for a run, as (trace, position)."""
+    """Return each bar that stands for a run, as (trace, position)."""
     for trace in figure.data:
         if isinstance(trace, go.Bar) and trace.customdata is not None and (trace.yaxis or "y") == axis:
             yield from ((trace, i) for i in range(len(trace.x)))
@@ -157,10 +157,10 @@ def test_a_window_holds_the_runs_that_overlap_it_and_no_others() -> None:
 
 @pytest.mark.parametrize("seed", one_in(2, range(10)))
 def test_shares_are_the_ticks_that_devices_work(seed: int) -> None:
-    """Counted tick by tick."""
+    """The expected shares are counted tick by tick."""
     schedule = drawn(random_plan(seed), 5, "time-optimal")
     kinds = list(BlockKind)
-    edges = np.linspace(0, schedule.makespan, 8)  # sevenths of a tick make every edge fall on a whole one
+    edges = np.linspace(0, schedule.makespan, 8)  # in sevenths of a tick, every edge is at a whole number
     ticks = np.zeros((len(kinds), len(schedule.plan.devices), schedule.makespan * 7))
     for b, _, start in runs_in_order(schedule):
         block = schedule.plan.blocks[b]
@@ -286,7 +286,7 @@ def test_busy_time_and_causes_fill_the_time_of_every_device(plan: MicroBatchPlan
 
 
 def savings_of(schedule: Schedule) -> tuple[go.Figure, list[str], list[float]]:
-    """The chart of what faster blocks save, its names from the top, and the length of each bar."""
+    """Return the chart of savings by faster blocks, its names from the top, and the length of each bar."""
     figure = savings_chart(schedule, OrderGraph.of(schedule).savings())
     return figure, list(figure.layout.yaxis.ticktext), np.sum([trace.x for trace in figure.data], axis=0).tolist()
 
@@ -330,7 +330,7 @@ def test_the_gap_curve_follows_incumbent_and_bound_to_the_end() -> None:
 
 
 def test_each_step_has_the_mark_of_what_found_it() -> None:
-    """On the line of the best or of the bound, whichever it moved; told in the legend once, where it first comes."""
+    """The mark is on the curve that moved: the best or the bound. The legend has each method once."""
     history = (
         Progress(0.1, "period", Fraction(6), Fraction(5), "list"),
         Progress(0.2, "period", Fraction(5), Fraction(5), "modulo"),
@@ -445,7 +445,7 @@ def test_spans_cover_exactly_the_devices() -> None:
 
 
 def test_labels_are_readable_on_every_shade() -> None:
-    """Contrast of at least 4.5 : 1 against the ink that is chosen [WCAG 2.2, 1.4.3], and neighbours differ."""
+    """The contrast with the ink is at least 4.5 : 1 [WCAG 2.2, 1.4.3], and neighbouring colours differ."""
     for kind in KIND_COLOURS:
         for micro_batch in range(4):
             assert _contrast_of_ink(shade(kind, micro_batch)) >= 4.5, (kind, micro_batch)

@@ -1,4 +1,4 @@
-"""Chrome traces keep the format's rules and hold the schedule: nothing more, nothing less."""
+"""Chrome traces keep the rules of the format, and contain exactly the schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ every_sample = pytest.mark.parametrize("sample", SAMPLES)
 
 
 def scheduled(plan: MicroBatchPlan, micro_batches: int = 3) -> Schedule | None:
-    """Block by block, which always applies; None where one micro-batch does not fit."""
+    """Return the sequential schedule, which suits every plan. None if one micro-batch does not fit."""
     return solve_schedule("sequential", plan, micro_batches).solution
 
 
@@ -46,7 +46,7 @@ def sample_trace(sample: str) -> tuple[Schedule, list[Event]]:
 
 
 def check(schedule: Schedule, events: list[Event]) -> None:
-    """Rules of the format, then everything that the schedule says, recomputed from its runs."""
+    """Check the rules of the format, then compare the trace with values computed from the schedule's runs."""
     assert broken_trace_rules(events) == set()
     plan, runs = schedule.plan, runs_of(schedule)
     tick = MICROSECONDS.get(plan.time_unit, Fraction(1))
@@ -77,7 +77,7 @@ def devices(plan: MicroBatchPlan, name: str) -> tuple[int, ...]:
 
 
 def arrows(events: list[Event]) -> set[tuple[str, str, int, int]]:
-    """(from block, to block, micro-batch, receiving device) of each flow, as a viewer binds it."""
+    """Return (from block, to block, micro-batch, receiving device) of each flow, as a viewer reads it."""
     found: dict[Decimal, list[Event]] = defaultdict(list)
     for each, enclosing in open_slices(events):
         assert enclosing is not None
@@ -154,7 +154,7 @@ def test_names_from_files_stay_text() -> None:
 
 
 def spoilt(change: Callable[[list[Event]], object]) -> list[Event]:
-    """A good trace with one thing changed."""
+    """Return a valid trace with one field changed."""
     events = copy.deepcopy(sample_trace("m-shape-4")[1])
     change(events)
     return events

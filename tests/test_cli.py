@@ -1,4 +1,4 @@
-"""The command line: documents, exit codes, one line for every error, no file on failure, Ctrl-C."""
+"""The command line: documents, exit codes, one line per error, no file on failure, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ SCHEDULE_KEYS = {
     "wall_s",
     "phases",
 }
-"""Of the design; `reason`, `least_capacity` and `excess` may stand beside them."""
+"""Keys of the contract. `reason`, `least_capacity` and `excess` are optional."""
 
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in this process, in an empty folder that holds `v.json`, the V on four devices."""
+    """Return a function that runs a command in this process. Its folder contains `v.json`, the V on four devices."""
     monkeypatch.chdir(tmp_path)
     Path("v.json").write_text(plan_text(load_sample("v-shape-4")), encoding="utf-8")
     return terminal(monkeypatch, capsys)
@@ -282,7 +282,7 @@ def test_an_option_of_another_scheduler_is_noted_and_left_out(tessel: Tessel):
 
 
 def broken_schedule(rule: str) -> str:
-    """The text of a schedule file in which one rule is broken."""
+    """Return the text of a schedule file that breaks one rule."""
     report = solve_schedule("1f1b", load_sample("v-shape-4"), 8)
     assert report.solution is not None
     document = json.loads(schedule_text(report.solution, report))
@@ -379,7 +379,7 @@ def test_the_list_of_verbs_says_what_each_says_of_itself(name: str) -> None:
 
 
 def test_help_loads_no_verb() -> None:
-    """A verb brings NumPy, formats and solvers, which take most of a second."""
+    """Commands import NumPy, formats and solvers, which takes most of a second."""
     run = "from tessel_core.cli.command import app; app(['--help'], standalone_mode=False)"
     ask = f"import sys; {run}; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
@@ -416,7 +416,7 @@ def test_cancelled_before_anything_was_found_exits_1(tessel: Tessel, monkeypatch
 
 
 def wait_for_the_search(process: subprocess.Popen[str]) -> None:
-    """Until the solver's library has been loaded and has had a moment."""
+    """Wait until the solver's library is loaded and has run for a moment."""
     maps, until = Path(f"/proc/{process.pid}/maps"), time.monotonic() + 20
     while maps.exists() and "ortools" not in maps.read_text():
         assert process.poll() is None
@@ -427,7 +427,7 @@ def wait_for_the_search(process: subprocess.Popen[str]) -> None:
 
 
 def test_control_c_keeps_the_best_so_far(tmp_path: Path):
-    """A search that does not end by itself in a minute, interrupted as a terminal does it."""
+    """Interrupt a search that takes longer than a minute, with the signal of a terminal."""
     plan = tmp_path / "nn.json"
     plan.write_text(plan_text(load_sample("nn-shape-4")), encoding="utf-8")
     command = [sys.executable, "-m", "tessel_core.cli", "schedule", str(plan), "--memory", "4", "--time-limit", "60"]
@@ -445,7 +445,7 @@ def test_control_c_keeps_the_best_so_far(tmp_path: Path):
 
 
 def test_an_interrupt_that_another_thread_takes_is_heard():
-    """The main thread only waits; the system gives the signal to whichever thread it likes."""
+    """The main thread only waits, and the system may deliver the signal to another thread."""
 
     def call(control: Control) -> bool:
         time.sleep(0.3)  # until the main thread waits
@@ -459,7 +459,7 @@ def test_an_interrupt_that_another_thread_takes_is_heard():
 
 
 def test_control_c_while_the_code_still_loads_is_quiet(monkeypatch: pytest.MonkeyPatch):
-    """Whatever the import of the command line raises, an interrupt there has exit code 130 and no traceback."""
+    """An interrupt during the import of the command line has exit code 130 and no traceback."""
 
     class Interrupted(ModuleType):
         def __getattr__(self, name: str) -> object:
@@ -472,7 +472,7 @@ def test_control_c_while_the_code_still_loads_is_quiet(monkeypatch: pytest.Monke
 
 
 def test_the_app_ends_with_its_command(tmp_path: Path):
-    """A service manager sends SIGTERM to the command: no server must be left behind."""
+    """A service manager sends SIGTERM to the command. The server must end too."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -536,7 +536,7 @@ cli.main_of_process()
 
 @pytest.mark.parametrize(("words", "code", "said"), [(["samples"], 0, "m-shape-4"), (["schedule", "none"], 2, "none")])
 def test_a_command_ends_at_once_where_its_search_left_a_thread(words: list[str], code: int, said: str):
-    """One that comes back from C++ into a Python that is ending aborts the process."""
+    """A thread that returns from C++ while Python exits would abort the process."""
     ended = subprocess.run([sys.executable, "-c", LEFT, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == code
     assert said in ended.stdout + ended.stderr

@@ -1,4 +1,4 @@
-"""`tessel compare`: the same as one schedule after the other, in one table."""
+"""`tessel compare` gives the same answers as single searches, in one table."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_jitter_adds_quantiles_and_chances(tessel, monkeypatch: pytest.MonkeyPat
 
 
 def test_draws_are_as_many_as_large_schedules_allow(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where large begins at 40 runs for 10,000 draws, so that nobody waits a second for them."""
+    """Here a schedule of 40 runs counts as too large for 10,000 draws, so that the test is quick."""
     monkeypatch.setattr(jitter, "_MAX_RUNS_DRAWN", 400_000)
     words = ["compare", plan("v-shape-4"), "--schedulers", "1f1b", "--micro-batches", 100, "--jitter", 0.1]
     assert "There are fewer than 10,000 draws, because the schedules have 800 runs in all." in tessel(*words)[1]

@@ -1,4 +1,4 @@
-"""`tessel export`: files of every kind, stdout, one line for every error, and nothing overwritten by mistake."""
+"""`tessel export`: every kind of file, stdout, one line per error, and no file overwritten by mistake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tessel_core.scheduling import solve_schedule
 
 @dataclass(frozen=True)
 class Ended:
-    """How one command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: bytes
@@ -31,7 +31,7 @@ class Ended:
 
 Tessel = Callable[..., Ended]
 MADE = [name for name in EXPORTS if name not in ("png", "svg", "megatron")]
-"""Those that need neither an extra nor layers."""
+"""Exports that need neither an optional extra nor layers."""
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_people_are_told_in_one_line(tessel: Tessel) -> None:
 
 
 def test_what_is_exported_is_judged_by_us_not_by_its_file(tessel: Tessel) -> None:
-    """A schedule that claims less than is true of it: this 1F1B is as short as any."""
+    """The file claims less than is true: this 1F1B schedule is the shortest."""
     modest = json.loads(Path("s.json").read_text())
     modest["report"] |= {"status": "FEASIBLE", "bound": 1}
     Path("modest.json").write_text(json.dumps(modest))

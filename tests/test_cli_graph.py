@@ -1,4 +1,4 @@
-"""`tessel graph`: networks as files, and what is derived from files."""
+"""`tessel graph` writes networks to files, and derives graphs from files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tessel_core.samples import load_graph
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in a folder with a published graph `p.json` and a graph of ours `g.json`."""
+    """Return a function that runs a command in a folder with a published graph `p.json` and our graph `g.json`."""
     monkeypatch.chdir(tmp_path)
     Path("p.json").write_text(json.dumps(PUBLISHED))
     Path("g.json").write_text(graph_text(load_graph("gpt2-small-inference")))
@@ -68,7 +68,7 @@ def test_words_for_the_backward_and_layers_mean_the_options(tessel: Tessel) -> N
     said = document(tessel("graph", "mlp", *words, "--json", "--out", "o.json"))
     spec = GRAPHS["mlp"].spec(training=True, recompute="full", split_weights=True, granularity="layers")
     assert read_graph_file(Path("o.json")).graph == build_graph("mlp", spec)
-    assert said["operators"] == 3 * 8 + 2  # each layer forth, back and its weights, and the loss forth and back
+    assert said["operators"] == 3 * 8 + 2  # forward, backward and weights of each layer, and both passes of the loss
 
 
 def test_a_file_gets_its_backward_and_its_layers(tessel: Tessel) -> None:

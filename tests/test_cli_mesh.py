@@ -1,4 +1,4 @@
-"""`tessel place` and `tessel check` on a mesh: costs, pins, files that say what they depended on, one-line errors."""
+"""`tessel place` and `tessel check` on a mesh: costs, pins, dependencies of files, one line per error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAIN = OperatorGraph(
     ),
     (Edge("a", "b"), Edge("b", "c=d", 4)),
 )
-"""In seconds: 2 each; on MESH 1 + 10 / 10 to move a's output, 1 + 4 / 10 for b's."""
+"""Operators of 2 s each. On MESH, the output of a takes 1 + 10 / 10 s, and that of b 1 + 4 / 10 s."""
 MESH = DeviceMesh("pair", tuple(Device(f"d{i}", "gpu", 0, 400) for i in range(2)), same_node_link=Link(10.0, 1.0))
 TRAINING = OperatorGraph(
     "training",
@@ -40,7 +40,7 @@ TRAINING = OperatorGraph(
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in a folder with the graphs `chain.json`, `t.json`, `p.json` and the mesh `pair.json`."""
+    """Return a function that runs a command in a folder with three graphs and the mesh `pair.json`."""
     monkeypatch.chdir(tmp_path)
     Path("chain.json").write_text(graph_text(CHAIN))
     Path("t.json").write_text(graph_text(TRAINING))
@@ -63,7 +63,7 @@ def change(**keys: object) -> None:
 
 
 def verdict(tessel: Tessel, *files: str) -> tuple[int, list[str]]:
-    """Exit code, and the rules that the last file breaks."""
+    """Return the exit code and the rules that the last file breaks."""
     code, out, err = tessel("check", *files, "out.json", "--json")
     return code, [each["rule"] for each in json.loads(out)[-1]["violations"]] if out else [err]
 
@@ -74,7 +74,7 @@ def verdict(tessel: Tessel, *files: str) -> tuple[int, list[str]]:
 def test_transfers_load_devices_only_where_they_block(
     tessel: Tessel, communication: str, largest: float, loads: list[float]
 ) -> None:
-    """Three operators of 2 s on two devices: one has two.  Blocking, the cut of 4 bytes costs both ends 1.4 s."""
+    """Three operators of 2 s are on two devices. If transfers block, the cut of 4 bytes takes 1.4 s of both devices."""
     place = ("place", "chain.json", "--mesh", "pair.json", "--communication", communication, "--in-flight", "2")
     said = document(tessel(*place, "--json", "--out", "out.json"))
     assert (said["status"], said["time_unit"]) == ("PROVED_OPTIMAL", "s")
@@ -101,7 +101,7 @@ def test_overlapped_is_what_a_mesh_means_if_nothing_is_said(tessel: Tessel) -> N
 
 
 def test_a_claim_is_judged_by_the_costs_that_it_names(tessel: Tessel) -> None:
-    """The placement stays, its terms change: the claimed load, then the memory, no longer hold."""
+    """The placement stays and the costs in the file change. The claimed load, then the memory, become wrong."""
     tessel("place", "chain.json", "--mesh", "pair.json", "--communication", "blocking", "--out", "out.json")
     report = kept()["report"]
     change(report={**report, "communication": "overlapped"})
@@ -139,7 +139,10 @@ def test_a_placement_on_a_preset_needs_no_mesh_file(tessel: Tessel) -> None:
 
 
 def test_a_placement_by_hand_is_judged(tessel: Tessel) -> None:
-    """No report: the defaults.  A group of devices each holds the operator, 3 · 108 bytes of 400."""
+    """A file without a report is checked with the defaults.
+
+    Each device of a group holds the operator: 3 · 108 of 400 bytes.
+    """
     hashes = {"graph": read_graph_file(Path("chain.json")).fingerprint, "mesh": MeshFile.of(MESH).fingerprint}
     by_hand: dict[str, Any] = {"format": "tessel-placement", "version": 1, **hashes}
     for assignment, rules in (
@@ -157,7 +160,7 @@ def test_a_placement_by_hand_is_judged(tessel: Tessel) -> None:
 
 
 def test_times_and_memory_are_derived_on_a_preset(tessel: Tessel) -> None:
-    """1000 bytes of bf16 weights are 500 parameters of 16 bytes in training, of fp32 250 of 20; f and g have them."""
+    """1000 bytes of bf16 weights are 500 parameters of 16 bytes in training. In fp32 they are 250 of 20 bytes."""
     for options, held in (((), "16.1 kB"), (("--dtype", "fp32", "--in-flight", "3"), "10.3 kB")):
         code, out, _ = tessel("place", "t.json", "--mesh", "h200-1", "--optimizer", "adam-mixed", *options)
         assert code == 0
@@ -198,7 +201,7 @@ def test_pins_and_forbidden_devices_are_kept(tessel: Tessel, where: tuple[str, .
 
 
 def test_operators_of_a_published_file_answer_to_its_names_too(tessel: Tessel) -> None:
-    """8 is also what the file calls 7, and then means 8; two are called twin; what is no text is no name."""
+    """An operator can be named as in the file, if that name is text, unique and not an index."""
     nodes = [{**node, "name": name} for node, name in zip(PUBLISHED["nodes"], ("8", "host op", "twin"), strict=True)]
     nodes += [{**nodes[1], "id": 10, "name": "twin"}, {**nodes[1], "id": 11, "name": 5}]
     Path("named.json").write_text(json.dumps({**PUBLISHED, "nodes": nodes}))

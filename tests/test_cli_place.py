@@ -1,4 +1,4 @@
-"""`tessel place` and `tessel check` on graphs and placements: documents, exit codes, one line for every error."""
+"""`tessel place` and `tessel check` on graphs and placements: documents, exit codes, one line per error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = ["status", "objective_name", "objective", "bound", "gap", "time_unit", "l
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in a folder with a published graph `p.json`, a graph of ours `g.json` and a model `m.onnx`."""
+    """Return a function that runs a command in a folder with graphs `p.json` and `g.json` and a model `m.onnx`."""
     monkeypatch.chdir(tmp_path)
     Path("p.json").write_text(json.dumps(PUBLISHED))
     Path("g.json").write_text(json.dumps(GRAPH))
@@ -32,7 +32,7 @@ def document(ended: tuple[int, str, str]) -> Any:
 
 
 def test_a_published_graph_says_its_devices(tessel: Tessel) -> None:
-    """8 runs on the host only: 4 ms.  7 and 9 stay together: 2.5 ms and 0.5 ms for the tensor to 8."""
+    """Operator 8 only runs on the host, for 4 ms. 7 and 9 stay together: 2.5 ms, and 0.5 ms for the tensor to 8."""
     ended = tessel("place", "p.json", "--json", "--out", "out.json")
     said = document(ended)
     assert ended[0] == 0
@@ -75,7 +75,7 @@ def test_too_little_memory_is_infeasible_and_says_what_would_do(tessel: Tessel) 
     "placer", [name for name, each in PLACERS.items() if not each.judges and not each.several_stages]
 )
 def test_what_fits_nowhere_is_no_wrong_input(tessel: Tessel, placer: str) -> None:
-    """Operator a holds 10 bytes; whichever placer is asked, exit 1 and one document."""
+    """Operator a holds 10 bytes. Every placer returns exit code 1 and one document."""
     kind = PLACERS[placer]
     words = ["--objective", kind.objectives[0], *(() if True in kind.contiguous else ("--non-contiguous",))]
     words += [] if False in kind.replicates else ["--replicate"]
@@ -179,7 +179,7 @@ def test_a_latency_has_placers_of_its_own(tessel: Tessel) -> None:
 
 
 def test_any_sets_are_written_as_such_and_checked_without_the_chain(tessel: Tessel) -> None:
-    """1, 2 and 1 ms in a line: a chain of two has a load of 3, the ends together and the middle one of 2."""
+    """A chain of 1, 2 and 1 ms: two contiguous parts have a load of 3, both ends together have 2."""
     node = {"supportedOnFpga": 1, "cpuLatency": 9, "isBackwardNode": 0}
     nodes = [{**node, "id": i, "fpgaLatency": time} for i, time in ((1, 1), (2, 2), (3, 1))]
     edges = [{"sourceId": 1, "destId": 2, "cost": 0}, {"sourceId": 2, "destId": 3, "cost": 0}]

@@ -1,4 +1,4 @@
-"""`tessel plan`: from a placement file to a plan that `tessel schedule` takes."""
+"""`tessel plan` turns a placement file into a plan for `tessel schedule`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tessel_core.networks.graphs.files import read_graph_file
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """In a folder with a graph, a published graph and a mesh, and a placement of each graph."""
+    """Return a function that runs a command in a folder with two graphs, their placements and a mesh."""
     monkeypatch.chdir(tmp_path)
     Path("chain.json").write_text(graph_text(CHAIN))
     Path("t.json").write_text(graph_text(TRAINING))
@@ -31,7 +31,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 
 def test_a_placement_becomes_a_plan_that_is_scheduled(tessel: Tessel) -> None:
-    """Two stages of 4 s and 2 s or so; the tensor between them is a lag."""
+    """Two stages of about 4 s and 2 s. The tensor between them is a lag."""
     ended = tessel("plan", "chain.json", "placed.json", "--mesh", "pair.json", "--json", "--out", "plan.json")
     assert (ended.code, ended.err) == (0, "")
     said = ended.document

@@ -1,4 +1,4 @@
-"""`tessel program`: from a graph, its placement and a schedule to a program that simulates, runs and is read back."""
+"""`tessel program` turns a graph, its placement and a schedule into a program that simulates, runs and reads back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_whole_road(tessel: Tessel) -> None:
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
 def test_groups_of_devices(tessel: Tessel, degree: int) -> None:
-    """Stages on two devices each: simulated on the mesh, and run by both engines."""
+    """Each stage is on two devices. The program is simulated on the mesh, and both engines run it."""
     network = (*NETWORK, "--set", f"tensor-parallel={degree}")
     assert tessel("graph", *network, "--out", "g.json").code == 0
     assert tessel("place", "g.json", "--mesh", "h200-4", "--out", "p.json").code == 0
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_said_in_one_line(tessel: Tessel, words: tuple[obje
 def test_a_placed_model_has_a_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, training: bool
 ) -> None:
-    """In training and in inference; with other sizes it is another graph."""
+    """In training and in inference. With other sizes it is another graph."""
     monkeypatch.chdir(tmp_path)
     run = terminal(monkeypatch, capsys)
     Path("m.onnx").write_bytes(cnn("batch").SerializeToString())

@@ -1,4 +1,4 @@
-"""`tessel run`, as people and programs read it."""
+"""Output of `tessel run`, for people and for programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_torch")
 def test_numpy_runs_without_pytorch(tessel: Tessel) -> None:
-    """Two steps, the second with the first one's weights and other samples; any strategy starts with the same."""
+    """The second step uses the first one's weights and other samples. All strategies start with the same weights."""
     alone = tessel("run", "mlp", *SMALL, "--engine", "numpy", "--steps", 2, "--out", "alone.npz", "--json")
     spread = ("--data", 2, "--pipeline", 2, "--micro-batches", 2)
     both = tessel("run", "mlp", *SMALL, *spread, "--engine", "numpy", "--steps", 2, "--out", "spread.npz", "--json")
@@ -99,7 +99,7 @@ def test_what_cannot_be_run_is_one_sentence(tessel: Tessel, words: tuple[object,
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
 def test_both_engines_write_the_same_file(tessel: Tessel) -> None:
-    """Of a family, and of programs from files, whose weights are numbers from the seed, which is said."""
+    """For a family, and for programs from files, whose weights are drawn from the seed."""
     asked = [
         ("mlp", *SMALL, "--data", 2, "--zero", 1),
         ("llama", *LLAMA, "--context", 2),

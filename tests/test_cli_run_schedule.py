@@ -1,4 +1,4 @@
-"""`tessel run SCHEDULE`: its documents, sentences, files and exit codes."""
+"""`tessel run SCHEDULE`: documents, sentences, files and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tessel sweep`: of schedules, files, resumption, kill -9 and Ctrl-C; of strategies, presets and configs."""
+"""`tessel sweep` of schedules (files, resuming, kill -9, Ctrl-C) and of strategies (presets, configs)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tessel_core.units import show_time
 
 WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 1)
 IN_PROCESSES = (*WORDS[:-1], 2)
-"""What is killed and stopped has processes of its own."""
+"""Questions for sweeps that are killed or stopped. They use processes of their own."""
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 LONG, LONGER = 50, 1000
-"""Numbers of micro-batches of sweeps that are stopped on their way, even where a busy machine lets a test wait."""
+"""Numbers of micro-batches for sweeps that must still run when they are stopped, even on a busy machine."""
 
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """In a folder with a graph; the one process that most commands ask for stands ready."""
+    """Return a function that runs a command in a folder with a graph. The worker process is already running."""
 
     def opened(executor: str, workers: int | None) -> WorkerPool:
         return standing_pool() if (executor, workers) == ("processes", 1) else open_pool(executor, workers)
@@ -52,7 +52,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 
 def sweep_of(*counts: int, schedulers: tuple[str, ...] = ("tessel",)) -> SolverSweep:
-    """What the words above ask, as the library says it."""
+    """Return the library's questions for these words of the command line."""
     mesh = MeshFile.of(find_mesh("h200-2"))
     return SolverSweep((read_graph_file(Path("network.json")),), (mesh,), schedulers=schedulers, micro_batches=counts)
 
@@ -142,7 +142,7 @@ def counts_to(most: int) -> str:
 
 
 def start(most: int, *more: str) -> subprocess.Popen[str]:
-    """The command line in a process of its own, whose processes Ctrl-C reaches as well."""
+    """Start the command line in a process group of its own, so that Ctrl-C reaches its workers too."""
     words = (*map(str, IN_PROCESSES), "--micro-batches", counts_to(most), *more)
     command = [sys.executable, "-m", "tessel_core.cli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -267,7 +267,7 @@ DEGREES = ("--data", 1, "--pipeline", 1, "--micro-batches", 1, "--tensor", "1,2,
 
 @pytest.fixture
 def config(tessel: Tessel) -> str:
-    """A Hugging Face config in the present folder."""
+    """Write a Hugging Face config to the current folder."""
     Path("config.json").write_text(json.dumps(CONFIG))
     return "config.json"
 

@@ -14,7 +14,7 @@ from tessel_core.scheduling import solve_schedule
 
 
 def test_encoders_apart_make_a_k_shaped_plan_that_the_search_proves() -> None:
-    """Images on three devices, texts on the fourth; both meet at the head, and part again in the backward."""
+    """Images take three devices, texts the fourth. Both meet at the head, and separate again in the backward."""
     mesh = find_mesh("h200-4")
     spec = replace(GRAPHS["clip"].presets["clip-l-14"], training=True, granularity="layers", micro_batch=8)
     graph = costed(build_graph("clip", spec), mesh, CostOptions())

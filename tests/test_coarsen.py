@@ -1,4 +1,4 @@
-"""Layers as single operators: worked by hand, and sums that are kept on random graphs."""
+"""Layers as single operators: examples by hand, and totals on random graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def op(name: str, seconds: float, output: int, **more: object) -> Operator:
 
 
 def wired(*operators: Operator, edges: str) -> OperatorGraph:
-    """Edges as "a-b c-d"; each carries its source's output."""
+    """Return edges from text such as "a-b c-d". Each carries its source's output."""
     size = {operator.name: operator.output_bytes for operator in operators}
     pairs = [pair.split("-") for pair in edges.split()]
     return OperatorGraph("wired", operators, tuple(Edge(one, other, size[one]) for one, other in pairs))
@@ -32,7 +32,7 @@ def edges(graph: OperatorGraph) -> set[tuple[str, str, int | None]]:
 
 
 def test_two_layers_by_hand():
-    """Two tensors leave layer x, one of them to both operators of layer y."""
+    """Two tensors leave layer x. One of them goes to both operators of layer y."""
     graph = wired(
         op("x/a", 1, 4, weight_bytes=6),
         op("x/b", 2, 8, activation_bytes=3),
@@ -53,7 +53,7 @@ def test_two_layers_by_hand():
 
 
 def test_a_kind_of_device_supports_a_layer_that_it_supports_whole():
-    """FLOPs of the whole are not known where those of a part are not."""
+    """The FLOPs of a layer are unknown if those of an operator are."""
     both = (DeviceTime("cpu", 3.0), DeviceTime("h200", 1.0))
     graph = wired(op("x/a", 1, 4), op("x/b", 2, 4, times=both, flops=None), edges="x/a-x/b")
     (found,) = by_layer(graph).operators
@@ -76,7 +76,7 @@ def test_a_layer_on_a_cycle_becomes_consecutive_pieces():
 
 
 def test_colours_stay():
-    """Of one colour in two layers; the rest of each layer on its own."""
+    """Operators of one colour in two layers stay together. The rest of each layer is an operator of its own."""
     graph = wired(
         op("x/a", 1, 1, colour="red"),
         op("x/b", 2, 1, colour="red"),
@@ -113,8 +113,10 @@ def test_forward_backward_and_weight_gradients_stay_apart():
 
 @pytest.mark.parametrize("seed", seeds(300))
 def test_sums_are_kept_and_nothing_is_torn_apart(seed):
-    """On graphs with colours, hosts, orphans and layers in no order; with a derived backward too.  That a graph exists
-    says that it has no cycle."""
+    """Graphs have colours, hosts, orphans, unordered layers and perhaps a derived backward.
+
+    Building a graph proves that it has no cycle.
+    """
     graph = layered_graph(seed)
     graphs = [graph]
     forward = forward_half(graph)

@@ -1,4 +1,4 @@
-"""Collectives on groups of devices: the bytes through every port and link, counted ring by ring, and the latencies."""
+"""Collectives on groups of devices: bytes through every port and link, counted ring by ring, and latencies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def asked(mesh: DeviceMesh, group: Sequence[int], pattern: str, amount: float = 
 
 
 def drawn(choose: random.Random) -> tuple[DeviceMesh, list[int]]:
-    """A group that has some devices in each of some nodes, on nodes with as many ports as devices or fewer."""
+    """Draw a group with some devices in each of some nodes. Nodes have as many ports as devices, or fewer."""
     mesh = uniform_mesh(choose.choice(("h100", "a100", "v100")), 8, choose.choice((2, 4, 8)))
     mesh = replace(
         mesh, node_uplink=choose.choice((None, mesh.node_uplink, 2 * (mesh.default_link or Link(1)).bandwidth))
@@ -62,7 +62,7 @@ def test_every_port_carries_what_an_explicit_count_of_the_rings_says(seed: int) 
     ports = math.inf if mesh.node_uplink is None else mesh.node_uplink / port.bandwidth
     assert found.rails == (1 if len(by_node) == 1 else max(1, math.ceil(min(fewest, ports))))
 
-    # Each ring carries its share of the bytes; step by step, each device passes one N-th of that to its neighbour.
+    # Each ring carries its share of the bytes. In each step, a device passes one N-th of that share to its neighbour.
     leaving, through = defaultdict[int, float](float), defaultdict[int, float](float)
     pairs, count = ring_pairs(list(by_node.values()), found.rails), len(group)
     assert len(pairs) == count * found.rails
@@ -83,7 +83,7 @@ def test_every_port_carries_what_an_explicit_count_of_the_rings_says(seed: int) 
     near = mesh.same_node_link
     inside = max(through.values(), default=0.0) / near.bandwidth if near else 0.0
     flowing = found.seconds - found.latency
-    # A device whose rings all stay in its node passes on all bytes over its links.
+    # If all rings of a device stay in its node, its links carry all bytes.
     assert flowing >= max(slowest, inside) * (1 - 1e-12)
     whole = 2 * (count - 1) / count * S / near.bandwidth if near and fewest > 1 else 0.0
     assert flowing == pytest.approx(max(slowest, whole)) or fewest == 1
@@ -114,7 +114,10 @@ def test_latencies_grow_as_a_ring_in_few_devices_and_as_a_tree_in_many() -> None
 
 
 def test_a_group_over_whole_nodes_is_as_fast_as_all_their_ports() -> None:
-    """8 ports of 50 GB/s on an H100 node are slower than its NVLink of 450 GB/s; one port each where one device is."""
+    """8 ports of 50 GB/s of an H100 node are slower than its NVLink of 450 GB/s.
+
+    A group of one device per node has one port.
+    """
     mesh = uniform_mesh("h100", 16, 8)
     assert asked(mesh, range(128), ALL_REDUCE).bandwidth == 400e9
     assert asked(mesh, range(8), ALL_REDUCE).bandwidth == 450e9
@@ -124,7 +127,7 @@ def test_a_group_over_whole_nodes_is_as_fast_as_all_their_ports() -> None:
 
 @pytest.mark.parametrize("seed", seeds(10))
 def test_an_exchange_takes_as_long_as_the_busiest_link_or_port(seed: int) -> None:
-    """Each pair of devices is counted for itself; every node has as many devices of the group as the others."""
+    """Each pair of devices counts. Every node has the same number of devices in the group."""
     choose = random.Random(seed)
     mesh, nodes, each = uniform_mesh("h100", 8, 8), choose.randint(1, 8), choose.randint(1, 8)
     group = [8 * node + i for node in range(nodes) for i in range(each)]
@@ -159,7 +162,7 @@ def test_links_of_their_own_make_one_ring_at_the_slowest() -> None:
 
 
 def test_measured_fractions_count_where_a_kind_has_them() -> None:
-    """The row of the nearest size of group; none of mixed kinds."""
+    """The row with the nearest group size counts. Groups of mixed kinds have none."""
     plain = uniform_mesh("h100", 2, 8)
     assert measured_fraction(plain, range(8), ALL_REDUCE, wires_of(plain, tuple(range(8)))) == 1
     cards = replace(plain, devices=tuple(replace(device, kind="a100-pcie") for device in plain.devices))

@@ -1,4 +1,4 @@
-"""Comparisons and curves hold what single answers hold."""
+"""Comparisons and curves contain the values of the single answers."""
 
 from __future__ import annotations
 

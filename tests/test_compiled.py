@@ -1,4 +1,4 @@
-"""Compiled programs: which operators share a kernel, what it moves, and what that saves."""
+"""Compiled programs: which operators share a kernel, which bytes it moves, and the time saved."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LAYER = Tag(0, None, "forward", "/layer0/mlp/x")
 
 
 def chain(*steps: tuple[str, tuple[int, ...]], inputs: int = 2, tags: tuple[Tag, ...] = ()) -> Program:
-    """Operators on equal tensors and one square weight, which is the last input; the last value is the output."""
+    """Return operators on equal tensors. The last input is a square weight, and the last value is the output."""
     build = ProgramBuilder("chain")
     values = [build.input(f"x{i}", ROWS) for i in range(inputs)]
     values.append(build.input("w", TensorType("bf16", (8192, 8192), 1)))
@@ -72,7 +72,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_gated_mlp_reads_two_tensors_and_writes_one() -> None:
-    """silu, a product that does not depend on it, and their product: one launch, the two reads and the write."""
+    """silu, an independent product, and the product of both: one launch that reads two tensors and writes one."""
     program = chain(("silu", (0,)), ("matmul", (1, 2)), ("mul", (3, 4)))
     assert moves(program) == [(1, 1, 0), None, (0, 0, 1, 1)]
     (silu, _, mul), fit = compiled(program).ops, h200_fit()
@@ -83,7 +83,7 @@ def test_a_gated_mlp_reads_two_tensors_and_writes_one() -> None:
 
 
 def test_a_stream_is_computed_again_rather_than_written_between_kernels() -> None:
-    """The sum before a norm is taken by the sum behind the product too, which then reads both of its terms."""
+    """The kernel after the product also computes the sum before a norm, so it reads both terms of the sum."""
     program = chain(("add", (0, 1)), ("relu", (3,)), ("matmul", (4, 2)), ("add", (3, 5)))
     assert moves(program) == [(1, 1, 1, 0), (0, 0, 1), None, (1, 2, 1, 1)]
     assert kernels_of(program) == {0: 0, 1: 0, 3: 3}
@@ -100,7 +100,7 @@ def test_siblings_read_what_they_share_once() -> None:
 
 
 def test_values_of_many_tensors_are_written() -> None:
-    """Five tensors are more than Inductor reads again for one that it did not write."""
+    """Inductor does not recompute a value from five tensors or more."""
     sums = [("add", (0, 1)), *[("add", (6 + i, 2 + i)) for i in range(3)]]
     program = chain(*sums, ("matmul", (9, 5)), ("relu", (9,)), ("add", (10, 11)), inputs=5)
     assert [each and each[-1] for each in moves(program)] == [0, 0, 0, 1, None, 0, 1]
@@ -124,7 +124,7 @@ def test_views_do_not_part_a_kernel() -> None:
 
 
 def test_a_fused_kernel_launches_once_and_runs_at_the_speed_of_memory() -> None:
-    """Small tensors are bound by launches: a chain of 20 takes as long as one."""
+    """Small tensors are limited by launches: a chain of 20 takes as long as one."""
     build = ProgramBuilder("small")
     value = build.input("x", TensorType("bf16", (16, 16), 1))
     for _ in range(20):
@@ -135,7 +135,7 @@ def test_a_fused_kernel_launches_once_and_runs_at_the_speed_of_memory() -> None:
     assert seconds(program, "h200-1") > 19 * one
 
 
-# Laws over every family.
+# Laws for every family
 
 
 def example(name: str) -> Distributed:
@@ -146,7 +146,7 @@ def example(name: str) -> Distributed:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_kernels_wait_for_nothing_that_waits_for_them(name: str) -> None:
-    """Kernels and other operations, each as one node, form a graph without circles; views are their inputs."""
+    """With each kernel and each other operation as a node, the graph has no cycle. A view belongs to its input."""
     model = example(name)
     cut = [] if FAMILIES[name].objection(FAMILIES[name].spec(batch=2), 2) else [TensorParallel(2)(model)]
     for each in (model, recomputing(Recompute.SELECTIVE, model), *cut):
@@ -216,7 +216,7 @@ def test_the_meaning_stays_under_every_degree() -> None:
 
 
 def test_operands_are_cast_once_and_scaled_where_they_are_made() -> None:
-    """Queries, keys and values share their operand; attention's output and weights are read for their maximum."""
+    """Queries, keys and values share their operand. The attention output and the weights are read for their maximum."""
     family = find_family("llama")
     model = family.build(family.spec(size="llama-3-8b", layers=1, batch=1, sequence=64, vocabulary=100))
     model = keeping_products(Fp8Linears()(model))
@@ -274,7 +274,7 @@ def test_compiled_strategies_are_simulated_operation_by_operation() -> None:
 
 
 def test_compiled_layers_recompute_what_only_compiled_kernels_use() -> None:
-    """Inputs of backward products are kept: norms' outputs, rotated queries and keys, and the gated activation."""
+    """Inputs of backward products are kept: outputs of norms, rotated queries and keys, and the gated activation."""
     family = find_family("llama")
     spec = family.spec(size="llama-3-8b", layers=2, batch=1)
     again = Counter(op.kind for op in build_program(family, spec, Strategy(compiled=True)).program.ops)
@@ -284,7 +284,7 @@ def test_compiled_layers_recompute_what_only_compiled_kernels_use() -> None:
 
 @pytest.mark.parametrize(("size", "kept"), [("llama-3-8b", 1_074_856_960), ("llama-3-70b", 2_116_092_928)])
 def test_compiled_layers_keep_as_much_as_was_measured(size: str, kept: int) -> None:
-    """The bytes are of tests/benchmarks/h100.csv, without the layer's input, which the layer before has made."""
+    """The bytes are from tests/benchmarks/h100.csv, without the layer's input, which the previous layer has made."""
     family, mesh = find_family("llama"), find_mesh("h100-1")
     spec = family.spec(size=size, layers=3, batch=1, sequence=8192)
     blocks = BlockTable(family, spec, mesh).blocks(Strategy(compiled=True), 1, 0)

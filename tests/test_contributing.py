@@ -23,11 +23,11 @@ FILE = re.compile(r"Write `tessel_core/([\w/]+)\.py`:\n\n```python\n(.*?)```", r
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
-    """The modules that the tutorials write, by name."""
+    """Return the modules that the tutorials write, by name."""
     found = {}
     for path, code in FILE.findall(TEXT):
         module = ModuleType("tessel_core." + path.replace("/", "."))
-        monkeypatch.setitem(sys.modules, module.__name__, module)  # where dataclasses look for their module
+        monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look for their module here
         exec(compile(code, f"{path}.py", "exec"), module.__dict__)
         found[path.split("/")[-1]] = module
     return found

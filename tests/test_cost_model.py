@@ -1,4 +1,4 @@
-"""The fitted cost model: its laws, its distance from the measured rows, and what the shipped report says of it."""
+"""The fitted cost model: its laws, its error on the measured rows, and the shipped report."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_report_says_what_the_shipped_parameters_do():
 
 
 def test_the_shipped_parameters_are_those_of_the_rows():
-    """To a thousandth, because the last digits are those of a linear-algebra library."""
+    """They agree to a thousandth, because the last digits depend on the linear-algebra library."""
     again, shipped = fit_all(), h200_fit()
     assert again.wait_alone == shipped.wait_alone
     assert again.launches.backward == pytest.approx(shipped.launches.backward, rel=1e-3)
@@ -57,7 +57,7 @@ def test_the_shipped_parameters_are_those_of_the_rows():
 
 
 def test_layers_are_as_close_as_asked_also_of_hidden_sizes_that_were_left_out():
-    """Half of the passes of 500 µs and more within 8 %, of shorter ones within 20 %."""
+    """Half of the passes of 500 µs and more are within 8 %, and half of the shorter ones within 20 %."""
     for predict in (predicted(h200_fit()), unseen_hidden()):
         assert layer_errors(predict, lambda _, row: is_long(row)).median <= 0.08
         assert layer_errors(predict, lambda _, row: not is_long(row)).median <= 0.20
@@ -76,7 +76,7 @@ def test_the_model_is_closer_than_simpler_ones():
 
 
 def test_kinds_with_measured_rows_are_closer_than_a_constant_share() -> None:
-    """Of sizes that the fit did not see, as the report says, and the shipped parameters are those of the rows."""
+    """The fit did not see the sizes of these rows. The shipped parameters are fitted on all rows."""
     assert kinds_section() in REPORT.read_text(encoding="utf-8")
     for kind in KINDS_WITH_ROWS:
         fitted, constant, measured = (np.array(each) for each in unseen(kind))
@@ -126,7 +126,7 @@ def test_launch_and_work_overlap(launching: float, busy: float, overlap: float):
 
 
 def test_thin_products_run_slower_than_square_ones():
-    """(8192 x 768) (768 x 50304) reuses less than (8192 x 4096) (4096 x 9432); as many FLOPs."""
+    """(8192 x 768) (768 x 50304) reuses less data than (8192 x 4096) (4096 x 9432), with equal FLOPs."""
     thin = Operator("o", "matmul", flops=2 * 8192 * 768 * 50304, bytes=914030592, output_bytes=8192 * 50304 * 2)
     even = Operator("o", "matmul", flops=2 * 8192 * 4096 * 9432, bytes=298909696, output_bytes=8192 * 9432 * 2)
     assert operator_terms(thin, ONE, "bf16").seconds > 1.2 * operator_terms(even, ONE, "bf16").seconds
@@ -165,7 +165,10 @@ def test_every_parameter_is_physical():
 
 
 def test_other_devices_take_their_own_peaks():
-    """The same products at the same rate; memory in the ratio of the bandwidths, once launches do not matter."""
+    """The same products reach the same share of the peak.
+
+    Memory-bound kernels scale with bandwidth, apart from launches.
+    """
     product, copy = Operator("o", "matmul", flops=1e15, bytes=1.0), Operator("o", "copy", flops=0.0, bytes=1e12)
     h100 = H100.device("d")
     assert operator_terms(product, h100, "bf16").seconds == pytest.approx(operator_terms(product, ONE, "bf16").seconds)
@@ -223,7 +226,7 @@ def test_the_file_round_trips_and_refuses_what_it_does_not_know():
 
 
 def test_products_of_experts_are_near_what_a_b200_measured() -> None:
-    """The median error of 108 rows; as one plain product, they would be 30 % off."""
+    """The median error of 108 rows. As one plain product they would be 30 % off."""
     runs = [run for run in measured_runs("b200") if run.works[0].kernel == "grouped_matmul"]
     errors = np.abs(np.array(run_seconds(kind_fit("b200"), runs, kind_rates("b200"))) / [r.seconds for r in runs] - 1)
     assert len(runs) == 108
@@ -233,7 +236,7 @@ def test_products_of_experts_are_near_what_a_b200_measured() -> None:
 
 @pytest.mark.parametrize("kind", ["b200", "h200", "h100", "a100-pcie"])
 def test_experts_with_few_rows_are_slow(kind: str) -> None:
-    """As many rows in all: with 128 rows each, half the speed of 1024 rows each at most, and less than plain ones."""
+    """With 128 rows each, experts reach at most half the speed of 1024 rows each, for equal total rows."""
 
     def seconds(name: str, experts: int, rows: int, k: int = 7168, n: int = 4096) -> float:
         work = Operator(

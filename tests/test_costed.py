@@ -1,4 +1,4 @@
-"""A graph on a mesh: derived times, and the memory of training and inference."""
+"""A graph on a mesh: derived times, and memory in training and inference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def training() -> OperatorGraph:
 
 
 def test_training_holds_sixteen_bytes_a_parameter_and_what_is_in_flight() -> None:
-    """500 bf16 parameters: 2 weight + 2 gradient + 12 Adam; three micro-batches of 64 bytes."""
+    """500 bf16 parameters have 2 bytes of weight, 2 of gradient and 12 of Adam.
+
+    Three micro-batches have 64 bytes each.
+    """
     graph = costed(training(), MESH, CostOptions(in_flight=3))
     assert graph.operator("f").memory == 500 * 16 + 3 * 64
     assert graph.operator("b").memory == 0

@@ -1,4 +1,4 @@
-"""Measured rows as they were measured, curves through them, and links."""
+"""Measured rows, interpolated curves, and links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ with CSV.open(encoding="utf-8") as _file:
 
 
 def measured(operator: str) -> list[tuple[tuple[int, ...], float]]:
-    """(shape, median seconds) of one operator's rows, read without the code under test."""
+    """Return (shape, median seconds) of one operator's rows, read without the code under test."""
     shapes = dict.fromkeys(row["shape"] for row in ROWS if row["op"] == operator)
     return [
         (
@@ -76,7 +76,7 @@ def test_more_work_never_takes_less_time(through, work, factor):
 
 @given(st.lists(st.floats(1, 1e12), min_size=2, max_size=8, unique=True))
 def test_a_rising_curve_passes_its_points(work):
-    """A constant rate is kept between the points and beyond them."""
+    """The rate is constant between the points and beyond them."""
     curve = Curve.through((each, each * 3e-9) for each in work)
     for amount in (*work, (min(work) * max(work)) ** 0.5, max(work) * 7):
         assert curve(amount) == pytest.approx(amount * 3e-9, rel=1e-6)
@@ -106,7 +106,7 @@ def test_hops_inside_a_node_are_nvlink_and_between_nodes_infiniband():
 
 
 def test_groups_send_shares_by_all_their_ports():
-    """8 devices a stage are a node: 1 GB leaves by 8 ports in 2.5 ms, then 7/8 of it crosses NVLink."""
+    """A stage of 8 devices is a node: 1 GB leaves through 8 ports in 2.5 ms, and 7/8 of it then crosses NVLink."""
     assert hop_seconds(1e9, 0, 1, group=8) == pytest.approx(5e-6 + 1 / 400 + 7 * (2e-6 + 1 / 8 / 450))
     assert hop_seconds(1e9, 0, 1, group=4) == pytest.approx(2e-6 + 1 / 4 / 450 + 3 * (2e-6 + 1 / 4 / 450))
     assert hop_seconds(1e9, 1, 2, group=4) > hop_seconds(1e9, 0, 1, group=4)

@@ -1,4 +1,4 @@
-"""Asking CP-SAT: which models it may presolve."""
+"""Calls of CP-SAT: models that it may presolve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decks: what they say is solved and short, what they claim holds, and their file needs no network."""
+"""Decks: their levels are solved and short, their claims are true, and their file needs no network."""
 
 from __future__ import annotations
 

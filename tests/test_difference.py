@@ -1,4 +1,4 @@
-"""The difference of two schedules: laws on random schedules, and turned neighbours by brute force."""
+"""The difference of two schedules: laws on random schedules, and reversed neighbours by brute force."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def built(scheduler: str, sample: str = "v-shape-4", micro_batches: int = 8) -> 
 
 
 def ordered(plan: MicroBatchPlan, micro_batches: int, choose: random.Random) -> Schedule:
-    """Any order of the plan's runs that keeps its dependencies, some of them later than need be."""
+    """Return an order of the plan's runs that keeps its dependencies, with some runs later than necessary."""
     left, order = [(b, m) for b in range(len(plan.blocks)) for m in range(micro_batches)], list[tuple[int, int]]()
     choose.shuffle(left)
     while left:
@@ -43,7 +43,7 @@ def ordered(plan: MicroBatchPlan, micro_batches: int, choose: random.Random) -> 
 
 
 def two(seed: int) -> tuple[Schedule, Schedule]:
-    """Two schedules of one random plan, or of a plan one of whose blocks has moved or lasts longer."""
+    """Return two schedules of one random plan, or of a plan with one block moved or longer."""
     choose, plan = random.Random(seed), random_plan(seed)
     other, bare = plan, [replace(block, memory=0) for block in plan.blocks]
     if choose.random() < 0.5:
@@ -55,7 +55,7 @@ def two(seed: int) -> tuple[Schedule, Schedule]:
 
 
 def lines(schedule: Schedule) -> dict[str, list[Run]]:
-    """Per device, its runs in order."""
+    """Return the runs of each device in order."""
     plan = schedule.plan
     return {
         device.name: [
@@ -110,7 +110,7 @@ def test_a_schedule_does_not_differ_from_itself(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(1000, 1200))
 def test_a_path_is_the_critical_path_and_fills_the_makespan(seed: int) -> None:
-    """Also where runs are later than need be; there it goes on."""
+    """The path also covers time in which a run is later than necessary."""
     schedule = any_schedule(seed)
     path, links = Path.of(schedule), Obstacles.of(schedule).critical_path()
     assert path.rows[: len(links)] == tuple(link.row for link in links)
@@ -152,7 +152,7 @@ def test_shifts_are_those_of_equal_runs() -> None:
 
 
 def renamed(schedule: Schedule, name: Callable[[Block], str]) -> Schedule:
-    """The same schedule of a plan with other names of blocks."""
+    """Return the same schedule with other names of blocks."""
     plan = schedule.plan
     blocks = tuple(replace(block, name=name(block)) for block in plan.blocks)
     now = {block.name: other.name for block, other in zip(plan.blocks, blocks, strict=True)}

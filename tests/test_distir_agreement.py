@@ -1,4 +1,4 @@
-"""`compat="distir"` reproduces what DistIR's published code says, to 1e-9 in time and to the byte."""
+"""`compat="distir"` reproduces the output of DistIR's published code, to 1e-9 in time and to the byte."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_published_table(size, degrees, batch, dtype, latency, peak) -> None
 
 
 def test_each_stage_of_the_published_example() -> None:
-    """Devices d·H·P + h·P + p: those with p = 0 are stage 0."""
+    """Devices have number d·H·P + h·P + p. Those with p = 0 are stage 0."""
     trace = simulated((8, 512), (2, 2, 2, 4), 256, "fp16")
     assert trace.device_end == pytest.approx((0.001980968673523809, 0.001781121316571428) * 4, rel=1e-9)
     assert trace.peak_memory == (3244032, 3047428) * 4
@@ -91,7 +91,7 @@ SHARDS = """program shards
 %n: fp16[96, 36]@3 = send(%k) {to=3}
 return %m, %n
 """
-"""A layer by columns and one by rows on two devices, by hand; a third one takes the results."""
+"""A layer cut by columns and one cut by rows on two devices. A third device takes the results."""
 HEADS = """program heads
 %q: fp32[3, 5, 20, 8]@2
 %k: fp32[3, 5, 8, 20]@2
@@ -103,7 +103,7 @@ HEADS = """program heads
 %p: fp32[3, 5, 20, 8]@3 = add(%o, %z)
 return %p
 """
-"""Products of four axes, on another device each."""
+"""Products of four axes, each on another device."""
 TO_ITSELF = """program to-itself
 %x: fp32[30, 10]@1
 %y: fp32[30, 10]@2
@@ -117,13 +117,13 @@ TO_ITSELF = """program to-itself
 %m: fp32[20, 10]@3 = concat(%l, %l) {axis=0}
 return %m
 """
-"""A gather among whose parts is one of the device that takes them; every other way of talking after it."""
+"""A gather to a device that already has one part, followed by every other kind of communication."""
 HAND_WRITTEN = [
     (SHARDS, (7.53446902857143e-05, 3.597916342857143e-05, 7.53446902857143e-05), (49536, 34560, 16128)),
     (HEADS, (1.7680144047619048e-05, 3.770179285714286e-05), (43200, 43200)),
     (TO_ITSELF, (2.15386880952381e-05, 2.15386880952381e-05, 3.15386880952381e-05), (2400, 6000, 2800)),
 ]
-"""Programs, and of their workers when they end and what they hold at most, as DistIR's code says on three devices."""
+"""Programs, with the end and the peak memory of each worker according to DistIR's code on three devices."""
 
 
 @pytest.mark.parametrize(("text", "ends", "peaks"), HAND_WRITTEN, ids=("shards", "heads", "to itself"))
@@ -135,7 +135,7 @@ def test_programs_written_by_hand(text: str, ends: tuple[float, ...], peaks: tup
 
 @pytest.mark.parametrize("seed", seeds(40))
 def test_the_simulator_agrees_with_one_that_is_plain(seed: int) -> None:
-    """Odd numbers of everything, K = 1 with P > 1, fp32 and fp16."""
+    """Odd sizes everywhere, K = 1 with P > 1, fp32 and fp16."""
     choose = random.Random(seed)
     data, tensor, stages = (choose.choice((1, 2, 3)) for _ in range(3))
     micro_batches = choose.choice((1, 2, 3, 5))

@@ -1,4 +1,4 @@
-"""What DistIR's rules make of every operator, by hand, and of programs that DistIR itself could not be asked about."""
+"""Costs of every operator by DistIR's rules, computed by hand, and programs for which DistIR gives no answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOKENS = TensorType("fp16", (2, 3, 12), 1)
 
 
 def moved(count: int, tensors: int = 1, width: int = 2) -> float:
-    """An elementwise operator on so many numbers, by the table of the anchors."""
+    """Return the seconds of an elementwise operator on this many numbers, by the published table."""
     return OV + tensors * width * count / DRAM + count / FLOPS
 
 
@@ -42,13 +42,13 @@ def half(*shape: int) -> TensorType:
 
 
 NORM = 2 * moved(72) + 5 * moved(72, 2) + moved(6, 2) + moved(6)
-"""Two means, a difference, a square, a quotient, a product and a sum; of 2 x 3 deviations a sum and a root."""
+"""Two means, a difference, a square, a quotient, a product and a sum. The 2 x 3 deviations take a sum and a root."""
 SCORES = 2 * 3 * 3 * 3
 """Two samples, three heads of 4, three queries by three keys."""
 PAIRS = 2 * (OV + 2 * 2 * (2 * 3) / DRAM + 2 * 2 * 3 * 3 / FLOPS)
 """Two products of four axes, counted as [2, 3] by [2, 3]."""
 SPREAD = 4 * (OV + moved(72))
-"""Queries, keys, values and what comes of them, reshaped and transposed."""
+"""Queries, keys, values and the output, reshaped and transposed."""
 MASK = 2 * OV + 2 * moved(SCORES, 2) + moved(9, 2)
 ATTENTION = SPREAD + PAIRS + moved(SCORES, 2) + MASK + moved(SCORES)
 ENTROPY = 2 * moved(240) + OV
@@ -153,7 +153,7 @@ def test_an_operator_by_hand(kind: str) -> None:
 
 
 def test_products_of_more_axes() -> None:
-    """Of four axes the first two are taken for the matrix; rows that a matrix multiplies are flattened on the way."""
+    """The first two of four axes count as the matrix. Rows that a matrix multiplies are flattened first."""
     wide, narrow, by_product = half(2, 3, 10, 20), half(2, 3, 20, 40), half(2, 3, 10, 40)
     forward = OV + 2 * (2 * 3 + 2 * 3) / DRAM + 2 * 2 * 3 * 3 / FLOPS
     assert COSTS.seconds("matmul", (wide, narrow), (by_product,), {}) == pytest.approx({1: forward})
@@ -171,7 +171,7 @@ def test_products_of_more_axes() -> None:
 
 
 def test_what_a_device_gives_itself_makes_it_forget_what_came_before() -> None:
-    """DistIR sets the receiver's time anew for a part of its own, which takes none: only later parts count for it."""
+    """DistIR resets the receiver's clock when it gives a part to itself, so only later parts count."""
     x = [HALF.on(d) for d in (2, 1, 3)]
     found = COSTS.seconds("gather", x[:2], (half(12, 40),), {"axis": 0, "to": 1})
     assert found == pytest.approx({1: 0.0, 2: 2 * 480 / LINK})
@@ -183,7 +183,7 @@ def by_hand(text: str) -> Trace:
 
 
 def test_a_hand_written_program() -> None:
-    """Two devices meet in the gather; the slower one makes the other wait."""
+    """Two devices meet in the gather, and the slower one makes the other wait."""
     trace = by_hand(
         "%x: fp16[6, 40]@1\n%y: fp16[6, 40]@2\n"
         "%a: fp16[6, 40]@1 = relu(%x)\n%b: fp16[6, 40]@2 = add(%y, %y)\n%c: fp16[6, 40]@2 = relu(%b)\n"
@@ -191,12 +191,12 @@ def test_a_hand_written_program() -> None:
     )
     met = moved(240, 2) + moved(240)
     assert trace.device_end == pytest.approx((met + 960 / LINK, met + 960 / LINK))
-    # x, a and what is gathered, then x with both copies of it; y, b and c.
+    # x, a and the gathered value, then x with both of its copies, then y, b and c.
     assert trace.peak_memory == (480 + 960 + 960, 3 * 480)
 
 
 def test_what_is_made_in_place_by_hand() -> None:
-    """The cache is an input: written to and looked at it takes no more, and is never freed."""
+    """The cache is an input. Writing and reading it needs no more memory, and it is never freed."""
     trace = by_hand(
         "%cache: fp16[2, 3, 12]@1\n%new: fp16[2, 1, 12]@1\n%q: fp16[2, 1, 12]@1\n"
         "%k: fp16[2, 3, 12]@1 = write(%cache, %new) {at=2, axis=1}\n"
@@ -208,7 +208,7 @@ def test_what_is_made_in_place_by_hand() -> None:
 
 
 def test_a_copy_that_is_changed_in_place_stays_until_its_last_use() -> None:
-    """A slice is a copy to DistIR; two steps on it, and the gather that spreads it, lie where the copy is."""
+    """A slice is a copy in DistIR. Two steps on it, and the gather that spreads it, are where the copy is."""
     adam = "{beta1=0.9, beta2=0.99, epsilon=1e-08, masters=0, rate=0.1}"
     trace = by_hand(
         "%w: fp32[8]@1\n%m: fp32[4]@1\n%v: fp32[4]@1\n%g: fp32[4]@1\n%n: int32[]@1\n"
@@ -222,7 +222,7 @@ def test_a_copy_that_is_changed_in_place_stays_until_its_last_use() -> None:
 
 
 def programs(seed: int) -> Program:
-    """GPTs that train, with and without recomputation and sharded state, read a prompt, or write on."""
+    """Return GPTs for training, with and without recomputation and sharded state, for prefill and for decoding."""
     choose = random.Random(seed)
     tensor, data, stages = choose.choice((1, 2, 3)), choose.choice((1, 2, 3)), choose.choice((1, 2))
     micro_batches, spec = choose.choice((1, 2)), small_gpt(choose.randint(2, 3), 12, choose.choice(("fp16", "fp32")))

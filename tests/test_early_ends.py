@@ -1,4 +1,4 @@
-"""No test ends before its law: a case that has nothing to say is skipped by name, assumed away or not drawn."""
+"""No test returns before its assertions. A case that does not apply is skipped by name, assumed away or not drawn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def early_ends(tree: ast.AST) -> Iterator[ast.Return]:
-    """The bare returns of a function, without those of functions in it."""
+    """Return the bare returns of a function, without those of nested functions."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.Return) and child.value is None:
             yield child

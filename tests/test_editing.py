@@ -1,4 +1,4 @@
-"""Plans changed by hand: what goes along, what is refused, and that nothing is lost on the way."""
+"""Plans changed by hand: what moves along, what is refused, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_stage_is_what_must_share_a_device(sample: str, of: str, stage: str) -
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_any_stage_moves_anywhere_and_back(sample: str) -> None:
-    """Stages are closed in memory, so that the plan stays well-formed; a device that a stage is on already refuses."""
+    """Stages are closed in memory, so the plan stays valid. A move to the stage's own device is refused."""
     plan = load_sample(sample)
     assert Counter(b for stage in stages(plan) for b in stage) == Counter(range(len(plan.blocks)))
     for stage in stages(plan):
@@ -186,11 +186,11 @@ def test_a_scheduler_that_does_not_apply_names_forms_to_which_it_does(sample: st
     for form in found.values():
         parts = (
             2 if form.time_unit == "half step" else 1
-        )  # blocks of one step have no halves, of two half steps they do
+        )  # blocks of one step cannot be halved, blocks of two half steps can
         assert form.time_unit in (plan.time_unit, "half step")
         assert sum(form.work) == parts * sum(plan.work)
         static = sum(each.static_memory for each in form.devices)
-        assert static == sum(each.static_memory for each in plan.devices)  # of abstract plans 0
+        assert static == sum(each.static_memory for each in plan.devices)  # 0 in abstract plans
         held = [sum(max(0, block.memory) for block in each.blocks) for each in (plan, form)]
         assert held[1] == parts * held[0], "slots have halves where steps have"
         report = solve_schedule(scheduler, form, 16)

@@ -1,4 +1,4 @@
-"""Placements changed by hand: refused is exactly what the referee refuses."""
+"""Placements changed by hand: a change is refused exactly if the referee refuses it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tessel_core.rules import check_allowances, check_placement
 
 
 def broken(movable: Movable, placement: Placement) -> set[str]:
-    """The rules that it breaks, each with its place; memory with how much."""
+    """Return the broken rules with their places, and the excess of memory."""
     found = check_placement(placement, without=() if movable.contiguous else ("contiguous",))
     return {str(each) for each in (*found, *check_allowances(placement, movable.pins))}
 
 
 def random_placement(seed: int) -> Placement:
-    """Of up to nine operators, some of them on two devices or on none."""
+    """Return a random placement of up to nine operators, some of them on two devices or on none."""
     graph, choose = random_graph(seed, 9), Random(seed)
     pool = DevicePool(choose.randint(2, 4), choose.randint(0, 1), memory=choose.choice((None, 3.0, 6.0)))
     devices = pool.devices(graph)

@@ -1,4 +1,4 @@
-"""Schedules changed by hand: the verdict is the referee's, and completions keep pins and are as short as can be."""
+"""Schedules changed by hand: the verdict is the referee's, and completions keep pins and have the least makespan."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_the_cost_is_told_with_its_wait_and_the_bound() -> None:
     (above,) = (each.beside for each in numbers if each.label == "Makespan")
     assert f" · {above.rpartition(', ')[2]}" in told, "the gap is the one that stands above the timeline"
     late = [tuple(map(int, each)) for each in zip(schedule.block, schedule.micro_batch, strict=True)]
-    moved = int((schedule.starts != slower.starts).sum()) - 1  # but for the one that was dragged
+    moved = int((schedule.starts != slower.starts).sum()) - 1  # except the dragged one
     told = effect(schedule, slower, report.makespan_bound, [(b, 2)], late)
     assert told.endswith(f" and {moved - 1} more moved along")
     (one, two), order = ((schedule.plan.block_index("B0"), m) for m in (0, 1)), solve_schedule("1f1b", schedule.plan, 8)
@@ -221,7 +221,10 @@ def shortest(schedule: Schedule, pins: frozenset[Run]) -> int:
     best = schedule.makespan
 
     def fits(b: int, start: int, starts: dict[Run, int]) -> bool:
-        """Whether there is room for what a run acquires; what starts later releases nothing before it."""
+        """Return whether there is room for the memory that a run acquires.
+
+        Runs that start later release nothing before it.
+        """
         (device,), memory = plan.blocks[b].devices, plan.blocks[b].memory
         there = [(plan.blocks[a], then) for (a, _), then in starts.items() if plan.blocks[a].devices == (device,)]
         held = sum(a.memory for a, then in there if a.memory > 0 or then + a.duration <= start)
@@ -276,7 +279,7 @@ def test_a_completion_keeps_the_pins_and_none_is_shorter(capacity: int, seed: in
     assert all(found.starts[m, b] == schedule.starts[m, b] for b, m in pins)
     assert completion.proved
     assert found.makespan == shortest(schedule, pins)
-    if completion.report.status is Status.PROVED_OPTIMAL:  # which is said of all schedules, pinned or not
+    if completion.report.status is Status.PROVED_OPTIMAL:  # this holds for all schedules, pinned or not
         assert found.makespan == shortest(schedule, frozenset())
     else:
         assert "no schedule that keeps the" in completion.report.reason
@@ -286,7 +289,7 @@ def test_pins_by_order_keep_the_order_alone() -> None:
     plan = small_plan(3)
     start = solve_schedule("sequential", plan, 3).solution
     assert start is not None
-    pins = frozenset({(3, 0), (0, 1), (3, 1), (0, 2)})  # B0 of each before F0 of the next
+    pins = frozenset({(3, 0), (0, 1), (3, 1), (0, 2)})  # B0 of each device before F0 of the next
     found = Finish.of(start, pins, by_order=True).solve(Control()).report.solution
     assert found is not None
     assert (found.starts[1:, 0] >= found.starts[:-1, 3] + plan.blocks[3].duration).all()
@@ -306,7 +309,7 @@ def test_a_completion_is_cancelled_and_never_longer_than_before() -> None:
 
 
 def test_a_completion_waits_for_no_kernels_that_take_long_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine where nothing has been compiled yet the model alone completes."""
+    """If nothing is compiled yet on the machine, only the CP-SAT model completes."""
     compiled = threading.Event()
     compiling = threading.Thread(target=compiled.wait, daemon=True)
     monkeypatch.setattr("tessel_core.scheduling.kernels.warm._warming", lambda: compiling)

@@ -1,4 +1,4 @@
-"""Bad news that raises."""
+"""Exceptions and their messages."""
 
 import pickle
 

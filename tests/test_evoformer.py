@@ -1,4 +1,4 @@
-"""AlphaFold's Evoformer as a plan: a block of the published size, no faster than the hardware, and three passes."""
+"""AlphaFold's Evoformer as a plan: published size of a block, time above the hardware's limits, and three passes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ SPEC: EvoformerSpec = replace(EVOFORMER.presets["evoformer-finetuning"], trainin
 
 
 def one_block(spec: EvoformerSpec = SPEC) -> Part:
-    """Not the first, which hands no gradient on."""
+    """Return the second block. The first one passes no gradient on."""
     return layer_parts("evoformer", replace(spec, blocks=4))[1]
 
 
 def forward_flops(sequences: int, residues: int) -> float:
-    """Products and scores of a block, counted from the algorithms' tensor shapes [Jumper 2021, algorithms 6 to 15]."""
+    """Return the FLOPs of products and scores of a block.
+
+    They follow from the tensor shapes of [Jumper 2021, algorithms 6 to 15].
+    """
     msa, pair = sequences * residues, residues**2
     products = 2 * msa * 256 * (2 * (4 * 256 + 256) + 2 * 4 * 256 + 2 * 32)
     products += 2 * pair * 128 * (8 + 2 * (6 * 128) + 2 * (4 + 5 * 128) + 2 * 4 * 128)
@@ -36,8 +39,11 @@ def forward_flops(sequences: int, residues: int) -> float:
 
 
 def test_a_block_is_slower_than_its_products_and_than_moving_what_it_keeps():
-    """It is bound by memory: a fifth of the peak, where large transformers reach two thirds.  Far above the 4 % of 512
-    A100s that were reported for training it [Cheng 2022, arXiv 2203.00854]."""
+    """A block is limited by memory and reaches a fifth of the peak.
+
+    Large transformers reach two thirds. The reported 4 % of 512 A100s in training is far less [Cheng 2022, arXiv
+    2203.00854].
+    """
     block = one_block()
     flops = forward_flops(512, 384)
     assert 0.15 < 1e9 * flops / (block.forward * PEAK) < 0.25
@@ -47,8 +53,10 @@ def test_a_block_is_slower_than_its_products_and_than_moving_what_it_keeps():
 
 
 def test_parameters_are_the_published_ones():
-    """48 blocks of 1.8 million are nearly all of AlphaFold 2's 93 million.  Of queries, keys, values and gates only the
-    gates have a bias."""
+    """48 blocks of 1.8 million are nearly all of AlphaFold 2's 93 million.
+
+    Of queries, keys, values and gates, only gates have a bias.
+    """
     block = one_block()
     attention = 2 * (256 * 4 * 256 + 256 + 256 * 256 + 256 + 2 * 256) + 2 * 128 + 128 * 8
     transitions = sum(2 * c + c * 4 * c + 4 * c + 4 * c * c + c for c in (256, 128))
@@ -82,7 +90,7 @@ def test_it_has_the_shape_with_three_passes_of_which_the_last_holds(devices):
 
 @pytest.mark.parametrize("devices", [8, 16])
 def test_the_pairs_and_a_row_of_the_alignment_go_back_to_the_first_device(devices):
-    """38 MB by NVLink; of 16 devices the last is on the other node."""
+    """The 38 MB go over NVLink. Of 16 devices, the last one is on the other node."""
     links = {(dep.predecessor, dep.successor): dep.lag for dep in evoformer_plan(SPEC, devices).dependencies}
     recycled = 2 * (384 * 256 + 384**2 * 128)
     again = 2e-6 + recycled / 450e9 if devices == 8 else 5e-6 + recycled / 50e9

@@ -1,4 +1,4 @@
-"""Laws of the table of exports: whatever is in it suits the command line, the page, and whoever reads the file."""
+"""Every export of the table works on the command line, on the page, and for its readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Entries of other packages: in every table, on the command line, under the referee; broken ones are left out."""
+"""Entries of other packages appear in every table and on the command line, under the referee.
+
+Broken ones are skipped.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,14 @@ for words in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the example package is installed."""
+    """Return a folder in which the example package is installed."""
     folder = tmp_path_factory.mktemp("site")
     install_example(folder)
     return folder
 
 
 def run(site: Path, folder: Path, script: str, *words: str) -> str:
-    """What a new Python says that finds the packages of `site`."""
+    """Return the output of a new Python process that finds the packages of `site`."""
     paths = os.pathsep.join([str(site), str(Path(__file__).resolve().parents[1])])
     command, there = [sys.executable, "-c", script, *words], {**os.environ, "PYTHONPATH": paths}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=there, cwd=folder)
@@ -121,7 +124,7 @@ ANSWERS_NOTHING = Scheduler("answers-nothing", "Answers nothing", "", lambda *gi
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with modules that a package may name; they are forgotten at the end."""
+    """Return a folder with modules that a package may name. They are removed from `sys.modules` at the end."""
     tmp_path.joinpath("parts.py").write_text(_PARTS)
     tmp_path.joinpath("stops.py").write_text("raise SystemExit(3)")
     monkeypatch.setitem(sys.modules, "parts", None)

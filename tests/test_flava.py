@@ -1,4 +1,4 @@
-"""Flava: the K shape with real costs, two encoders that meet in a joint one on all devices."""
+"""Flava: a K shape with real costs, two encoders that meet in a joint encoder on all devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.plan_samples import FLAVA, flava_plan
 PEAK = 989e12
 MICRO_BATCHES = {4: 12, 8: 20, 16: 24}
 TOKENS = {"text": 1024, "vision": 901, "joint": 1926}
-"""Of one pair: 30 x 30 patches and one token for the image, one more for both."""
+"""Tokens per pair: 30 x 30 patches plus one for the image, and one more for both."""
 every_size = pytest.mark.parametrize("devices", MICRO_BATCHES)
 
 
@@ -33,8 +33,11 @@ def test_it_has_the_k_shape(devices):
 
 @every_size
 def test_static_memory_is_16_bytes_a_parameter(devices):
-    """Layers of 12 h² + 13 h; each node holds the joint encoder once, split but for biases and norms of 6 h.  Norms at
-    the ends of stacks; rows for 30,522 tokens, 1024 places, 2 types, 901 patches and the two tokens for a whole."""
+    """Layers have 12 h² + 13 h parameters.
+
+    Each node holds the joint encoder once, cut except for 6 h of biases and norms. Stacks end in norms. Embeddings have
+    rows for 30,522 tokens, 1024 places, 2 types, 901 patches and two class tokens.
+    """
     hidden, nodes = 4096, 2 if devices > 8 else 1
     layer = 12 * hidden**2 + 13 * hidden
     rows = 30_522 + 1024 + 2 + 901 + 1
@@ -48,7 +51,7 @@ def test_static_memory_is_16_bytes_a_parameter(devices):
 
 @every_size
 def test_encoders_and_joint_encoder_run_at_a_credible_speed(devices):
-    """Multiplications of 24 b s h² (1 + s / 6h) a layer [Narayanan 2021], three times in training."""
+    """A layer has 24 b s h² (1 + s / 6h) FLOPs [Narayanan 2021], three times in training."""
     hidden = 4096
 
     def flops(part: str, layers: int) -> float:
@@ -94,7 +97,7 @@ def test_outputs_are_broadcast_and_gradients_of_the_other_node_come_back():
 
 @every_size
 def test_inference_is_the_forward_half_of_training(devices):
-    """Launches are cheaper where nothing is recorded for a backward."""
+    """Launches are cheaper if nothing is recorded for a backward."""
     training = flava_plan(replace(FLAVA, micro_batch=4), devices)
     durations = {each.name: each.duration for each in training.blocks if each.kind is BlockKind.FORWARD}
     found = {each.name: each.duration for each in load_sample(f"flava-{devices}-inference").blocks}

@@ -1,4 +1,4 @@
-"""Files: what is written reads back the same, and what is wrong is said in one sentence that names the place."""
+"""Files: what is written reads back the same, and errors give one sentence that names the place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ large = strategies.integers(0, 2**50)
 
 @strategies.composite
 def named_plans(draw: strategies.DrawFn) -> MicroBatchPlan:
-    """Plans with any names, units and magnitudes."""
+    """Return plans with random names, units and magnitudes."""
     forward, backward, weight = draw(strategies.lists(names, min_size=3, max_size=3, unique=True))
     held = draw(large)
     return MicroBatchPlan(
@@ -102,7 +102,7 @@ def test_a_schedule_reads_back(plan: MicroBatchPlan, micro_batches: int, objecti
     "name", [each.name for each in list_samples() if not each.name.startswith("zb") and "split" not in each.name]
 )
 def test_tessel_s_own_json_reads_back_what_it_can_hold(name: str):
-    """Blocks on their devices at their steps; names, lags and capacities are not in the format."""
+    """The format has blocks, devices and steps, but no names, lags or capacities."""
     plan = load_sample(name)
     schedule = solve_schedule("sequential", plan.with_capacity(None), 3).solution
     assert schedule is not None
@@ -181,14 +181,14 @@ TESSEL = {
     ],
     "repetend": [0, 3],
 }
-"""Three good documents, from which the bad ones are made."""
+"""Three valid documents, from which the invalid ones are made."""
 
 MISSING = object()
 LATE = {**TESSEL["blocks"][0], "mid": 10**9, "step": 5}
 
 
 def changed(document: dict[str, object], path: str, value: object) -> bytes:
-    """The document with the value at a dotted path replaced, added or, for MISSING, removed."""
+    """Return the document with the value at a dotted path replaced or added, or removed if it is MISSING."""
     copy = deepcopy(document)
     here: object = copy
     *steps, last = path.split(".")
@@ -389,7 +389,7 @@ def test_text_that_json_can_spell_and_utf_8_cannot_hold_is_refused(path: str):
 
 
 def test_a_memory_that_some_order_makes_negative_by_a_sum_is_refused():
-    """Each release alone is covered, both together are not: a closure of two releases."""
+    """Each release alone is covered, but both together are not. The set of both is closed under predecessors."""
     plan = deepcopy(PLAN)
     plan["blocks"] = [
         {"name": "A", "kind": "forward", "devices": [0], "duration": 1, "memory": 2},

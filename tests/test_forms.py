@@ -1,4 +1,4 @@
-"""Forms of one network: equal work per sample, their own weights, and each published schedule on the form it needs."""
+"""Forms of one network have equal work per sample. Each published schedule runs on the form that it needs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def static(plan: MicroBatchPlan) -> int:
 
 
 def held(plan: MicroBatchPlan) -> Fraction:
-    """Bytes that a sample's forward passes acquire."""
+    """Return the bytes that the forward passes of a sample acquire."""
     return Fraction(sum(max(0, block.memory) for block in plan.blocks), plan.samples)
 
 

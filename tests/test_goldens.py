@@ -40,7 +40,7 @@ FIGURES = {
     ("split-x-8", "dualpipe"): 10,  # DeepSeek-AI 2024, figure 5
 }
 GOLDENS = {**FEW, **FIGURES}
-"""How many micro-batches each golden shows; those of a published figure are as many as there."""
+"""Number of micro-batches of each golden grid. A published figure has the number of the figure."""
 every_golden = pytest.mark.parametrize(("sample", "scheduler"), GOLDENS)
 
 

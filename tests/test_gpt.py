@@ -1,4 +1,4 @@
-"""GPTs as pipelines: published sizes, honest seconds, halves of a backward that add up, memory that binds."""
+"""GPTs as pipelines: published sizes, credible times, halves of a backward pass that add up, and tight memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PEAK = 989e12
 """Dense bf16 FLOP/s [NVIDIA H200 data sheet]."""
 GPT_3 = {size: NETWORKS[f"gpt-{size}"].spec() for size in ("6.7b", "13b", "175b")}
 MICRO_BATCHES = {"6.7b": (15, 16, 17), "13b": (8, 9, 13), "175b": (3, 4, 5)}
-"""Of the samples on 4, 8 and 16 devices."""
+"""Micro-batches of the samples on 4, 8 and 16 devices."""
 every_sample = pytest.mark.parametrize(
     ("size", "devices", "micro_batch"),
     [(size, n, b) for size in GPT_3 for n, b in zip((4, 8, 16), MICRO_BATCHES[size], strict=True)],
@@ -44,7 +44,7 @@ def plan_of(size: str, form: str, devices: int, micro_batch: int = 1) -> MicroBa
 
 @given(st.integers(1, 64), st.integers(1, 8192), st.integers(1, 96))
 def test_a_layer_without_its_mask_has_the_closed_formula_s_flops(batch, sequence, heads):
-    """24 b s h² (1 + s / 6h) [Narayanan 2021, equation 2, one forward]; the mask halves the scores, 4 b s² h."""
+    """24 b s h² (1 + s / 6h) [Narayanan 2021, equation 2, one forward]. The mask halves the scores, 4 b s² h."""
     hidden = 128 * heads
     masked = layer_flops(batch, sequence, hidden, heads)
     closed = 24 * batch * sequence * hidden**2 * (1 + sequence / (6 * hidden))
@@ -54,7 +54,7 @@ def test_a_layer_without_its_mask_has_the_closed_formula_s_flops(batch, sequence
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("split", [False, True])
 def test_a_plan_works_as_long_as_the_operators_of_its_graph(name, split):
-    """On one GPU, or on each of a group."""
+    """On one GPU, or on each GPU of a group."""
     network = NETWORKS[name]
     graph = build_graph(network.family, replace(network.spec(), split_weights=split))
     operators = costed(graph, find_mesh("h200-8"), CostOptions()).operators
@@ -67,8 +67,10 @@ def test_a_plan_works_as_long_as_the_operators_of_its_graph(name, split):
     ("size", "published", "within"), [("6.7b", 6.7e9, 0.01), ("13b", 13.0e9, 0.012), ("175b", 175e9, 0.01)]
 )
 def test_parameters_are_the_published_ones(size, published, within):
-    """[Brown 2020, table 2.1], whose embeddings are tied: the second copy does not count.  5120 in place of the table's
-    5140 costs 13B 0.7 %."""
+    """[Brown 2020, table 2.1]; embeddings are tied, so the second copy does not count.
+
+    A hidden size of 5120 instead of the table's 5140 makes 13B 0.7 % smaller.
+    """
     gpt = GPT_3[size]
     plan = plan_of(size, "v", 4)
     held = sum(device.static_memory for device in plan.devices) * gpt.tensor_parallel / 16
@@ -77,7 +79,7 @@ def test_parameters_are_the_published_ones(size, published, within):
 
 @every_sample
 def test_stages_run_at_a_credible_speed(size, devices, micro_batch):
-    """FLOPs of the matrix products, masked scores left out, over the peak of all GPUs while they are busy."""
+    """FLOPs of the matrix products without masked scores, divided by the peak of all GPUs while they are busy."""
     gpt, plan = GPT_3[size], load_sample(f"gpt-{size}-v-{devices}")
     tokens, hidden = micro_batch * 2048, gpt.hidden
     layers = gpt.layers * 24 * tokens * hidden**2 * (1 + 2048 / (12 * hidden))
@@ -108,7 +110,7 @@ def test_the_halves_of_a_backward_are_the_whole(size, devices, micro_batch):
 
 @every_sample
 def test_each_half_costs_about_a_forward_and_the_weight_half_less(size, devices, micro_batch):
-    """Its products are the forward's, but attention and norms have no weights of note."""
+    """The weight half has the forward's products, but no attention and hardly any norms."""
     split = load_sample(f"gpt-{size}-split-v-{devices}")
     for d in range(devices):
         forward, by_input, weight = (by_device(split, d, kind).duration for kind in list(BlockKind)[:3])
@@ -128,7 +130,7 @@ def test_the_input_half_releases_what_no_weight_needs(size, devices, micro_batch
 
 
 def test_what_weights_need_of_a_layer_by_hand():
-    """Inputs of the four products, 14 bytes a token and hidden unit, and their output gradients, 18: all 32 of them."""
+    """Inputs of the four products (14 bytes per token and hidden unit) and gradients of their outputs (18)."""
     layer = layer_parts("gpt", GPT_3["6.7b"])[2]
     assert layer.kept_for_weights == (2 * (1 + 1 + 1 + 4) + 2 * (3 + 1 + 4 + 1)) * 2048 * 4096
     shared = layer_parts("gpt", GPT_3["175b"])[2]
@@ -151,7 +153,7 @@ def test_the_micro_batch_is_the_least_at_which_1f1b_does_not_fit(size, devices, 
 
 @pytest.mark.parametrize("form", ["v", "split-v"])
 def test_sixteen_gpus_are_two_nodes(form):
-    """16.8 MB between neighbours: 37 µs by NVLink, 336 µs between GPUs 7 and 8."""
+    """16.8 MB between neighbours take 37 µs over NVLink and 336 µs between GPUs 7 and 8."""
     plan = plan_of("6.7b", form, 16)
     sent = 2048 * 4096 * 2
     for d in range(15):

@@ -1,4 +1,4 @@
-"""GPT layers of any shape: their sizes, exactly as measured, their passes, and the allocator behind the bytes."""
+"""GPT layers of any shape: exact sizes, times of passes, and the simulated allocator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_sizes_of_layers():
 
 
 def test_one_layer_by_hand():
-    """2 tokens of width 4: 2x4x12 + 2x4x4 + 2x4x16 + 2x16x4 multiply-adds, and attention's 2 x 2 x (2 x 4) FLOPs."""
+    """2 tokens of width 4: 2x4x12 + 2x4x4 + 2x4x16 + 2x16x4 multiply-adds, and 2 x 2 x (2 x 4) FLOPs of attention."""
     layer = GptLayer(1, 2, 4, 2)
     assert sum(work.flops for work in layer.forward) == 2 * (96 + 32 + 128 + 128) + 2 * 2 * 8
     assert [work.outputs for work in layer.forward[:4]] == [24, 8, 32, 8]
@@ -35,7 +35,10 @@ def test_one_layer_by_hand():
 
 
 def test_the_allocator_by_hand():
-    """Two of 8 MiB fill a segment of 20 but for 4; 3.5 leaves too little and gets all 4, and 8 again the freed 8."""
+    """Two blocks of 8 MiB leave 4 of a segment of 20.
+
+    A block of 3.5 would leave too little, so it gets all 4. Another 8 gets the freed 8.
+    """
     memory = CachingAllocator()
     first = memory.allocate(8 * MIB)
     memory.allocate(8 * MIB)

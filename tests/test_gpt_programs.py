@@ -1,4 +1,4 @@
-"""GPTs as programs: what they mean on any number of devices, what they cost, and what they hold."""
+"""GPTs as programs: their meaning on any number of devices, their costs, and their memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def training_meaning(spec: GptSpec, changed: Distributed, original: Distributed)
 
 @pytest.mark.parametrize(("data", "tensor", "stages"), one_in(5, product((1, 2, 3, 4), repeat=3)))
 def test_training_means_the_same_on_any_number_of_devices(data: int, tensor: int, stages: int) -> None:
-    """Odd and even numbers of layers, one or more micro-batches, and fp16 for some."""
+    """Odd and even numbers of layers, one or more micro-batches, some in fp16."""
     micro_batches = 1 + (data + 2 * stages) % 3
     dtype = "fp16" if (data + tensor + stages) % 3 == 0 else "fp32"
     spec = small_gpt(max(3, stages) + (tensor + stages) % 2, data * micro_batches, dtype)
@@ -89,7 +89,7 @@ def test_inference_means_the_same_on_any_number_of_devices(degrees: tuple[int, i
 
 @pytest.mark.parametrize("context", [1, 3, 4])
 def test_decoding_continues_a_prompt(context: int) -> None:
-    """The logits of one more token are the last row of the pass over the prompt with it."""
+    """The logits of one more token equal the last row of a prefill that includes it."""
     spec = small_gpt(3, 2)
     whole = gpt_inference(spec, context + 1)
     given = gpt_inputs(whole, spec, 3)
@@ -119,7 +119,7 @@ def test_the_loss_is_that_of_the_logits() -> None:
 
 
 def test_gradients_of_all_weights_are_slopes_of_the_loss() -> None:
-    """Along a random direction for each weight, by central differences in fp64."""
+    """Central differences in fp64, along a random direction for each weight."""
     spec = small_gpt(2, 3, "fp64")
     model, draw = gpt_training(spec), np.random.default_rng(8)
     given = gpt_inputs(model, spec, 4)
@@ -134,7 +134,7 @@ def test_gradients_of_all_weights_are_slopes_of_the_loss() -> None:
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_a_layer_works_as_the_formula_says(phase: str) -> None:
-    """24 b s h² [Narayanan 2021, appendix] and 4 b h a pair of tokens that see each other; backward 48 and 10."""
+    """24 b s h² [Narayanan 2021, appendix] and 4 b h per pair of visible tokens. The backward has 48 and 10."""
     spec = GptSpec(layers=2, hidden=64, heads=4, vocabulary=101, sequence=32, batch=3, dtype="fp16")
     whole = gpt_training(spec).program
     program = replace(whole, ops=tuple(op for op in whole.ops if op.tag.stage == 0))
@@ -144,7 +144,7 @@ def test_a_layer_works_as_the_formula_says(phase: str) -> None:
 
 
 def layer_seconds(spec: GptSpec, phase: str) -> float:
-    """The first layer's operators on an H200, one after another."""
+    """Return the seconds of the first layer's operators on an H200, one after another."""
     program, costs = gpt_training(spec).program, MeshCosts(DeviceMesh("one", (H200.device("h200"),)))
     around = {"embedding", "embedding_grad", "bias"}
     ops = (op for op in program.ops if op.tag.stage == 0 and op.tag.phase == phase and op.kind not in around)
@@ -156,7 +156,7 @@ def layer_seconds(spec: GptSpec, phase: str) -> float:
 
 @pytest.mark.parametrize(("phase", "measured"), [("forward", "layer_fwd"), ("backward", "layer_bwd")])
 def test_a_layer_takes_what_was_measured(phase: str, measured: str) -> None:
-    """Layers of 500 µs and more; those below are bound by launches, which an operator at a time does not see."""
+    """Layers of 500 µs and more. Shorter ones are limited by launches, which costs of single operators do not cover."""
     errors = list[float]()
     for (batch, sequence, hidden, heads, tensor), row in rows(measured).items():
         if tensor == 1 and row.seconds >= 5e-4:
@@ -167,7 +167,7 @@ def test_a_layer_takes_what_was_measured(phase: str, measured: str) -> None:
 
 
 def test_a_layer_keeps_what_the_cost_model_counts() -> None:
-    """All but the statistics, 4 bytes per head and 16 per token, which are recomputed here."""
+    """All but the statistics, 4 bytes per head and 16 per token, which are computed again here."""
     peaks = []
     for layers in (4, 8):
         program = gpt_training(GptSpec(layers, 64, 4, 11, 64, 16, "fp16")).program
@@ -177,7 +177,7 @@ def test_a_layer_keeps_what_the_cost_model_counts() -> None:
 
 
 def test_parameters_of_the_published_sizes() -> None:
-    """Publications count the embedding once, and those of GPT-3 are rounded."""
+    """Publications count the embedding once. Those of GPT-3 are rounded."""
     tied = {name: gpt_parameters(spec) - spec.vocabulary * spec.hidden for name, spec in GPT_SPECS.items()}
     assert tied["gpt2"] == 124_439_808
     assert tied["gpt2-medium"] == 354_823_168
@@ -198,7 +198,10 @@ def test_parameters_of_the_published_sizes() -> None:
 
 @pytest.mark.parametrize("tensor", [2, 3, 4])
 def test_tensor_parallelism_divides_all_matrices_and_sums_as_megatron_does(tensor: int) -> None:
-    """A norm's scale and shift and two biases of a layer stay whole; two all-reduces a layer each way."""
+    """Scale and shift of the norms and two biases per layer stay whole.
+
+    There are two all-reduces per layer and direction.
+    """
     spec = small_gpt(3, 2)
     program = TensorParallel(tensor)(gpt_training(spec)).program
     whole = (2 + 2 + 2) * 24

@@ -1,4 +1,4 @@
-"""GPTs as strategies: by hand and by operations they are the same, by blocks nearly; what cannot be says why."""
+"""GPT strategies: the program written by hand, the simulation and the blocks agree. Refusals give a reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in an empty folder."""
+    """Return a function that runs a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return terminal(monkeypatch, capsys)
 
@@ -58,7 +58,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 @pytest.mark.parametrize("order", chain_schedulers())
 @pytest.mark.parametrize(("data", "tensor", "recompute", "zero"), [(1, 1, "selective", False), (2, 2, "full", True)])
 def test_every_order_means_the_same(order: str, data: int, tensor: int, recompute: str, zero: bool) -> None:
-    """Losses, every gradient and every updated weight are those of the network on one device."""
+    """Losses, all gradients and all updated weights equal those of the network on one device."""
     several = next(each for each in (1, 2) if stage_form(order, 2, 4, each))
     spec = GPT.spec(layers=5, hidden=24, heads=4, vocabulary=17, sequence=5, batch=4 * data, dtype="fp64")
     whole = build_program(GPT, spec, Strategy(), gradients=True)
@@ -72,7 +72,7 @@ def test_every_order_means_the_same(order: str, data: int, tensor: int, recomput
 
 
 def test_zero_bubble_orders_leave_less_idle() -> None:
-    """The split backward fills what 1F1B leaves idle, and the V as much with half of what 1F1B holds."""
+    """The split backward fills time that is idle in 1F1B. The V does so with half of 1F1B's memory."""
     mesh, spec = find_mesh("h200-16"), GPT.spec(size="gpt2-medium", batch=64)
     times, peaks = {}, {}
     for order, several in (("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1), ("zb-v", 2), ("tessel", 1), ("v-min", 2)):
@@ -85,7 +85,7 @@ def test_zero_bubble_orders_leave_less_idle() -> None:
 
 
 def test_pipelines_that_run_both_ways_balance_the_head() -> None:
-    """Both copies have a last stage, on devices at either end; each device holds two stages' weights."""
+    """Both copies have their last stage on an outer device. Each device holds the weights of two stages."""
     mesh, spec = find_mesh("h200-4"), GPT.spec(size="gpt2-medium", batch=16)
     latency = {}
     for order in ("1f1b", "chimera", "dualpipe"):
@@ -128,7 +128,7 @@ def test_an_order_that_does_not_suit_says_why(order: str, several: int, sentence
 
 
 def drawn(choose: random.Random) -> Configuration:
-    """Every mode, stages of unequal depth, odd numbers of everything, on at most 16 devices."""
+    """Draw every mode, stages of unequal depth and odd numbers, on at most 16 devices."""
     data, tensor, pipeline = choose.choice(DEGREES)
     several = choose.choice((1, 1, 2, 3)) if pipeline > 1 else 1
     micro_batches = choose.choice((1, 2)) * pipeline if several > 1 else choose.choice((1, 2, 3, 5))
@@ -162,7 +162,7 @@ def test_blocks_are_near_the_simulation_of_every_operation(seed: int) -> None:
 
 
 def deep(choose: random.Random) -> Configuration:
-    """More layers than are simulated for blocks, in every mode, on at most 8 devices."""
+    """Draw more layers than blocks simulate, in every mode, on at most 8 devices."""
     data, tensor, pipeline = choose.choice([degrees for degrees in DEGREES if prod(degrees) <= 8])
     micro_batches, mode = choose.choice((1, 2, 4)), choose.choice(("training", "training", "training", "decode"))
     layers = choose.randint(9, 15)
@@ -181,7 +181,7 @@ def deep(choose: random.Random) -> Configuration:
 
 @pytest.mark.parametrize("seed", one_in(3, range(3)))
 def test_deep_networks_are_near_the_simulation_of_every_operation(seed: int) -> None:
-    """One of their inner layers stands for all."""
+    """One inner layer stands for all."""
     choose = random.Random(1000 + seed)
     near_every_operation(GPT, [deep(choose) for _ in range(12)], MESHES[1], latency=0.01, memory=0.01)
 
@@ -219,7 +219,7 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
     spec = GPT.spec(layers=2, sequence=64, batch=4)
     alone, shared = (simulate_strategy(GPT, spec, Strategy(data=4, zero=zero), MESHES[0]) for zero in (False, True))
     saved = alone.trace.peak_memory[0] - shared.trace.peak_memory[0]
-    # Of three fp32 numbers and a bf16 gradient for each parameter a quarter stays.
+    # A quarter remains of three fp32 numbers and a bf16 gradient per parameter.
     assert saved == pytest.approx((12 + 2) * gpt_parameters(spec.network) * 3 / 4, rel=0.01)
 
 

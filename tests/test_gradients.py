@@ -1,4 +1,4 @@
-"""Gradients that are derived: against finite differences, operator by operator and network by network."""
+"""Derived gradients equal finite differences, for each operator and each network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tessel_core.networks.gpt import gpt_forward, gpt_inference, gpt_training
 from tessel_core.networks.mlp import MlpSpec, mlp_forward
 
 POSITIVE = {"batch_norm", "log", "pow", "sqrt"}
-"""Operators that are not defined, or have no slope, where an input is negative."""
+"""Operators that are undefined, or have no slope, at negative inputs."""
 
 
 KINDS = [each.kind for each in OPERATORS.values() if each.gradient and not each.loss and each.kind != "opaque"]
@@ -30,7 +30,7 @@ KINDS = [each.kind for each in OPERATORS.values() if each.gradient and not each.
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_finite_differences(kind: str) -> None:
-    """With positive numbers, and with numbers on both sides of each kink of the piecewise functions."""
+    """Inputs are positive, or on both sides of each kink of the piecewise functions."""
     for low in (0.5,) if kind in POSITIVE else (0.5, -4.0):
         check_gradients(*trained(example(kind), low))
 
@@ -38,7 +38,7 @@ def test_gradients_are_finite_differences(kind: str) -> None:
 _TOKENS, _BIAS = TensorType("fp64", (4, 3, 12), 1), TensorType("fp64", (2, 2, 3, 3), 1)
 
 _SHARED = _TOKENS, _TOKENS.shaped((4, 5, 6)), _TOKENS.shaped((4, 5, 8))
-"""Four heads of queries, two of keys and values, which are four wide."""
+"""Inputs of attention with four query heads of size four, and two heads of keys and values."""
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_gradients_of_whole_networks_are_finite_differences() -> None:
 
 
 def convolutions(batch: int) -> Distributed:
-    """A small network of images that reshapes, pads, cuts and reduces on the way to its loss."""
+    """Return a small image network that reshapes, pads, slices and reduces on the way to its loss."""
     net = Definition("convolutions")
     steps: dict[str, AttributeValue] = {"dilations": (1, 1), "pads": (1, 1, 1, 1), "strides": (1, 1)}
     x = net.input("x", "fp64", (batch, 2, 6, 6))
@@ -115,7 +115,7 @@ def convolutions(batch: int) -> Distributed:
 
 @pytest.mark.parametrize("split", [False, True])
 def test_gradients_of_convolutions_hold_for_any_share_of_the_batch(split: bool) -> None:
-    """No attribute of a gradient says how many samples there are, so replicas and micro-batches take fewer."""
+    """No attribute of a gradient contains the number of samples, so replicas and micro-batches may have fewer."""
     forward = convolutions(8)
     given = random_inputs(forward, 2)
     check_gradients(forward, given, also=("x",))
@@ -126,7 +126,7 @@ def test_gradients_of_convolutions_hold_for_any_share_of_the_batch(split: bool) 
 @pytest.mark.parametrize(("data", "tensor", "stages"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 3, 2), (2, 2, 2)])
 @pytest.mark.parametrize("recompute", Recompute)
 def test_split_gradients_mean_the_same(data: int, tensor: int, stages: int, recompute: Recompute) -> None:
-    """Also where layers are computed again, tensors cut and stages spread."""
+    """Also with recomputation, cut tensors and several stages."""
     spec = small_gpt(4, 4, "fp64")
     whole, split = gpt_training(spec), Gradients(split_weights=True)(gpt_forward(spec))
     verify(split.program)
@@ -137,7 +137,10 @@ def test_split_gradients_mean_the_same(data: int, tensor: int, stages: int, reco
 
 
 def test_split_gradients_are_apart() -> None:
-    """Every gradient of a product's weight is of the phase that nothing waits for, and costs what its half did."""
+    """Each weight gradient of a product is in the phase for which nothing waits.
+
+    It costs half of the whole gradient.
+    """
     program = Gradients(split_weights=True)(gpt_forward(small_gpt(2, 2))).program
     made = {value: op for op in program.ops for value in op.outputs}
     weights = [op for op in program.ops if op.tag.phase == "weight"]

@@ -1,4 +1,4 @@
-"""Derived gradients are those of torch.autograd, in float64."""
+"""Derived gradients equal those of torch.autograd, in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINE, CUBE, TESSERACT = X.shaped((2, 4, 7)), X.shaped((1, 2, 3, 4, 3)), X.shaped
 
 
 def sweep(spatial: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Windows that overlap, with pads before the first axis and after the last."""
+    """Return pooling windows that overlap, with padding before the first axis and after the last."""
     pads = (1, *(0,) * (2 * spatial - 2), 1)
     return ("dilations", (1,) * spatial), ("pads", pads), ("strides", (*(1,) * (spatial - 1), 2))
 
@@ -81,11 +81,11 @@ CASES: list[Case] = [
     ),
     ("relu", (X,), (("keeps_output", 1),)),
 ]
-"""Beside the examples: ways to broadcast, edges of axes, and windows of any number of axes."""
+"""Besides the examples: broadcasts, edges of axes, and windows with any number of axes."""
 
 
 def run_in_torch(model: Distributed, given: Mapping[str, Array], *, by_autograd: bool) -> dict[str, Array]:
-    """The gradients of the inputs that are weights: outputs of the program, or those of autograd through it."""
+    """Return the gradients of the inputs that are weights: outputs of the program, or computed by autograd."""
     from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy, to_numpy
 
     program = model.program
@@ -106,7 +106,7 @@ def run_in_torch(model: Distributed, given: Mapping[str, Array], *, by_autograd:
 
 
 def check(case: Case, low: float, used: slice = slice(None)) -> None:
-    """The backward pass, whole or split, run by NumPy and by PyTorch, makes the gradients of autograd."""
+    """Assert that the backward pass, whole or split, computes the gradients of autograd in NumPy and in PyTorch."""
     forward, given = trained(case, low, used)
     wanted = run_in_torch(forward, given, by_autograd=True)
     for split in (False, True):
@@ -140,7 +140,7 @@ def test_parts_that_no_loss_depends_on(used: slice) -> None:
 
 
 def test_zeros_do_no_harm() -> None:
-    """Slopes of powers and products at 0, of which quotients would make nothing."""
+    """Slopes of powers and products at 0 are finite, although quotients would not be."""
     whole = TensorType("int64", (4, 6), 1)
     for case in (("pow", (X, whole), ()), ("reduce_prod", (X,), (("axes", (1,)), ("keep", 0)))):
         forward, given = trained(case, 0.5)

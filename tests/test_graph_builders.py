@@ -1,4 +1,4 @@
-"""Builders of operator graphs: sizes as published, costs by hand, activations as measured."""
+"""Builders of operator graphs: published sizes, costs computed by hand, and measured activations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CSV = Path(tessel_core.costs.__file__).parent / "data" / "h200_costs.csv"
 PRESETS = [(family.name, preset) for family in GRAPHS.values() for preset in family.presets]
 every_preset = pytest.mark.parametrize(("family", "preset"), PRESETS)
 BLOCK_ROUNDING = 2**20 + 2**10
-"""PyTorch's allocator hands a large block out whole where less than 1 MiB would be left, others in steps of 512 B."""
+"""PyTorch's allocator returns a large block whole if less than 1 MiB would remain, and otherwise in steps of 512 B."""
 
 
 def built(family: str, preset: str = "", **changes: Any) -> OperatorGraph:
@@ -32,7 +32,7 @@ def built(family: str, preset: str = "", **changes: Any) -> OperatorGraph:
 
 
 def parameters(graph: OperatorGraph, *prefixes: str) -> int:
-    """bf16 weights of the operators whose names begin so."""
+    """Return the number of bf16 weights of the operators whose names begin with this prefix."""
     return sum((each.weight_bytes or 0) // 2 for each in graph.operators if each.name.startswith(prefixes or ("",)))
 
 
@@ -41,7 +41,10 @@ def flops(graph: OperatorGraph, *kinds: str) -> float:
 
 
 def measured_layers() -> list[tuple[tuple[int, ...], int, int, int]]:
-    """(batch, sequence, hidden, heads, tensor-parallel degree), FLOPs, parameters and activation bytes."""
+    """Return the shape, FLOPs, parameters and activation bytes of each measured layer.
+
+    A shape is (batch, sequence, hidden, heads, tensor-parallel degree).
+    """
     with CSV.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["op"] == "layer_fwd"]
     extras = [json.loads(row["extra"]) for row in rows]
@@ -53,7 +56,7 @@ def measured_layers() -> list[tuple[tuple[int, ...], int, int, int]]:
 
 
 def test_a_gpt_layer_is_the_measured_one():
-    """FLOPs and parameters as the rows count them; activations within 3 %.
+    """FLOPs and parameters equal those of the rows, and activations agree within 3 %.
 
     One layer is so small that rounding by the allocator is 7 % of it.
     """
@@ -71,7 +74,7 @@ def test_a_gpt_layer_is_the_measured_one():
             training=True,
         )
         layer = [each for each in graph.operators if each.name.startswith("layer0/") and not each.backward]
-        diagonal = 2 * batch * sequence * hidden // split  # of half the scores the rows leave out each token's own
+        diagonal = 2 * batch * sequence * hidden // split  # the rows count half of the scores, without each token's own
         assert (
             sum(each.flops or 0 for each in layer if each.kind in ("matmul", "attention")) == product_flops + diagonal
         )
@@ -85,7 +88,7 @@ def test_a_gpt_layer_is_the_measured_one():
 
 
 def test_a_graph_of_before_shows_its_network():
-    """Recomputation was a switch when its file was written."""
+    """In old files, recomputation was a switch."""
     spec = GRAPHS["mlp"].spec(training=True, recompute="full")
     graph = build_graph("mlp", spec)
     before = replace(graph, network=graph.network.replace("recompute=full", "recompute=true"))
@@ -122,7 +125,7 @@ def test_a_graph_of_before_shows_its_network():
     ],
 )
 def test_presets_have_as_many_parameters_as_the_published_checkpoints(family, preset, count, copies):
-    """[Hugging Face gpt2*, google/mt5-*; torchvision; timm], without the second copy of a tied embedding."""
+    """[Hugging Face gpt2*, google/mt5-*; torchvision; timm]. A tied embedding counts once."""
     graph = built(family, preset)
     assert parameters(graph) - (parameters(graph, copies) if copies else 0) == count
 
@@ -137,13 +140,13 @@ def test_large_gpts_have_the_size_in_their_names(preset, published):
 
 
 def test_the_image_encoder_of_flava_is_a_vit_without_its_classifier():
-    """86,567,656 parameters of torchvision's vit_b_16 less 769,000 of its classifier."""
+    """torchvision's vit_b_16 has 86,567,656 parameters, of which 769,000 are the classifier's."""
     assert parameters(built("flava"), "image") == 86_567_656 - 769_000
     assert parameters(built("flava"), "joint_embedding") == 2 * (768 * 768 + 768) + 768
 
 
 def test_a_block_of_the_evoformer_has_the_parameters_of_its_algorithms():
-    """Norms 2 c; gated attention 4 products, two of them with biases; see the supplementary algorithms by number."""
+    """Norms have 2 c. Gated attention has 4 products, two of them with biases. See the algorithms of the supplement."""
     msa, pair, msa_inner, pair_inner = 256, 128, 8 * 32, 4 * 32
     rows = 2 * pair + pair * 8 + 2 * msa + 4 * msa * msa_inner + msa_inner + msa * msa_inner + msa  # 7
     columns = 2 * msa + 4 * msa * msa_inner + msa_inner + msa * msa_inner + msa  # 8
@@ -179,7 +182,7 @@ def test_tensor_parallelism_divides_the_products(split):
         assert split * flops(part, kind) == flops(whole, kind) > 0
     assert flops(part, "cross_entropy") == flops(whole, "cross_entropy")  # logits are summed before
     reduces = [each for each in part.operators if each.kind == "all_reduce"]
-    assert len(reduces) == 2 * 2 * 2 + 1  # twice in a layer, forth and back, and once of the logits
+    assert len(reduces) == 2 * 2 * 2 + 1  # twice per layer in each direction, and once for the logits
     assert all(each.kind != "all_reduce" for each in whole.operators)
 
 

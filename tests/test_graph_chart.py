@@ -1,4 +1,4 @@
-"""The drawing of an operator graph tells what the graph and the placement hold: tested on its data."""
+"""The drawing of an operator graph contains the data of the graph and the placement."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def halves(graph: OperatorGraph, parts: int = 2) -> Placement:
 
 
 def points_of(figure: go.Figure) -> Iterator[tuple[go.Scatter, int, int]]:
-    """Every point that stands for a mark, as (trace, position, index of its first operator)."""
+    """Return each point that stands for a mark, as (trace, position, index of its first operator)."""
     for trace in figure.data:
         if trace.customdata is not None:
             yield from ((trace, at, int(first)) for at, first in enumerate(trace.customdata))
 
 
 def at(values: Any, position: int) -> Any:
-    """One value of a property that all points may share."""
+    """Return the value of a property at a position. All points may share one value."""
     return values if isinstance(values, int | float | str) else values[position]
 
 

@@ -1,4 +1,4 @@
-"""Laws of the layered drawing: where marks stand, what lines join them, and which operators one mark stands for."""
+"""Laws of the layered drawing: positions of marks, lines between them, and the operators of each mark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plain_graph(count: int, arcs: set[tuple[int, int]]) -> OperatorGraph:
 
 
 def tangled(count: int, seed: int) -> OperatorGraph:
-    """Twice as many arcs as operators, some of them long."""
+    """Return a graph with twice as many edges as operators, some of them long."""
     choose = Random(seed)
     arcs = set()
     while len(arcs) < 2 * count:
@@ -53,7 +53,7 @@ GRAPHS = {
 
 
 def columns(layout: Layout) -> list[int]:
-    """Columns counted through all rows."""
+    """Return the columns, counted through all rows."""
     tops = [row.top for row in layout.rows]
     rows = np.searchsorted(tops, layout.y, side="right") - 1
     return [layout.rows[row].first + x for row, x in zip(rows.tolist(), layout.x.tolist(), strict=True)]
@@ -105,7 +105,7 @@ def test_the_backward_pass_comes_back_straight_below() -> None:
 
 
 def test_a_backward_pass_with_the_arcs_of_the_forward_one_runs_along_with_it() -> None:
-    """As the published layer graphs have it, which leave out where the loss is."""
+    """Published layer graphs have such a backward pass, and do not mark the loss."""
     names = [f"f{i}" for i in range(5)]
     operators = [Operator(name) for name in names]
     operators += [Operator(f"{name}'", backward=True, forward_of=name) for name in names]
@@ -130,7 +130,7 @@ def test_what_is_large_enough_is_not_folded() -> None:
 
 
 def test_parallel_chains_do_not_cross() -> None:
-    """Three chains of thirty operators whose names are shuffled, from one source to one sink."""
+    """Three chains of thirty operators with shuffled names, from one source to one sink."""
     order = Random(5).sample(range(90), 90)
     arcs = {(order[i], order[i + 1]) for i in range(89) if i % 30 != 29}
     arcs |= {(90, order[i]) for i in (0, 30, 60)} | {(order[i], 91) for i in (29, 59, 89)}
@@ -140,7 +140,7 @@ def test_parallel_chains_do_not_cross() -> None:
 
 
 def _cross(one: list[float], other: list[float]) -> bool:
-    """Whether two lines over the same columns change sides."""
+    """Return whether two lines over the same columns cross."""
     if one[0] != other[0] or one[2] != other[2]:
         return False
     return bool((one[1] - other[1]) * (one[3] - other[3]) < 0)
@@ -164,7 +164,7 @@ def test_the_same_graph_is_drawn_the_same_way(name: str) -> None:
 
 
 def foldered(seed: int) -> OperatorGraph:
-    """A random graph whose operators are filed at random, two folders deep."""
+    """Return a random graph whose operators are in random folders, two levels deep."""
     choose, graph = Random(seed), random_graph(seed, 12)
     names = {each.name: f"{choose.choice('ab')}/{choose.choice('cd')}/{each.name}" for each in graph.operators}
     operators = [

@@ -1,4 +1,4 @@
-"""A graph in numbers: on the devices that are chosen, and as far as they can be told."""
+"""Facts about a graph in sentences, for the chosen devices and as far as they are known."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _one() -> tuple:
 @pytest.mark.parametrize("seed", range(20))
 def test_ideals_are_the_sets_that_hold_what_they_need(seed: int) -> None:
     graph = random_graph(seed)
-    busy = (DeviceTime("accelerator", 1.0), DeviceTime(CPU, 1.0))  # idle operators would go with a neighbour
+    busy = (DeviceTime("accelerator", 1.0), DeviceTime(CPU, 1.0))  # idle operators would follow a neighbour
     plain = tuple(replace(each, times=busy, colour=None, forward_of=None, backward=False) for each in graph.operators)
     graph = replace(graph, operators=plain, edges=tuple(Edge(e.source, e.target, cost=e.cost) for e in graph.edges))
     count = sum(

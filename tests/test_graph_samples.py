@@ -1,4 +1,4 @@
-"""Sample graphs: what people were promised, with the proven optima that are pinned."""
+"""Sample graphs: their documented properties, and their pinned optima."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_pinned_optimum_is_found_again(row):
 
 
 def test_a_pinned_optimum_is_no_better_than_sharing_the_work_freely():
-    """Nor worse than all on one device, where memory allows that."""
+    """It is also no worse than all on one device, if that fits in memory."""
     sys.path.insert(0, str(TOOLS))
     try:
         uniform = runpy.run_path(str(TOOLS / "pin_optima.py"))

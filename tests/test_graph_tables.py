@@ -1,4 +1,4 @@
-"""Graphs and meshes as tables: edits go in cell by cell, names take along what hangs on them, the rest stays exact."""
+"""Graphs and meshes as tables: each edit changes one cell, a new name reaches all references, the rest is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids and what is read off them: sizes before work, the front by brute force, sentences that say true figures."""
+"""Grids: sizes before work, the front by brute force, and sentences with true figures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MESH = equal_devices(8, 1.4e13, 9e11, 25)
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in an empty folder."""
+    """Return a function that runs a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return terminal(monkeypatch, capsys)
 
@@ -76,7 +76,7 @@ def test_ranges_that_make_no_sense(words: str, why: str) -> None:
 
 
 def test_sizes_of_micro_batches_take_the_place_of_their_number() -> None:
-    """What does not come out even keeps its reason, also where one part more would do: 100 = 4 x 25, but not 30s."""
+    """A size that does not divide keeps its reason, also if another number would work: 100 = 4 x 25, but not 30s."""
     sizes = ranges(layers=(2,), width=(24,), batch=(100,))
     grid = Grid(sizes, data=(1, 2, 3), micro_batches=(7, 9), micro_batch_size=(5, 30, 50, 200))
     found = evaluate_grid(MLP, grid, MESH)
@@ -140,7 +140,7 @@ def test_choices_without_effect_are_left_out_where_the_grid_has_the_others() -> 
 
 
 def test_every_choice_costs_what_simulate_says(tessel: Tessel) -> None:
-    """Each row of a table equals the answer of `tessel simulate` with the same options, to the last digit."""
+    """Each row equals the answer of `tessel simulate` with the same options, to the last digit."""
     network = "--layers 2 --sequence 256 --batch 8 --hidden 256 --heads 4 --vocabulary 512 --mesh h100-4"
     choices = "--context 2 --context-method ring,all-to-all --zero 0,1,2,3 --dtype bf16,fp8 --grad-dtype fp32"
     one = ("--data", 2, "--tensor", 1, "--pipeline", 1, "--micro-batches", 1, "--compiled")
@@ -208,7 +208,7 @@ def test_what_a_network_has_not_is_not_shared(choice: dict[str, tuple[int, ...]]
 
 
 def random_sweep(seed: int) -> GridResult:
-    """Made-up outcomes with many ties."""
+    """Return invented outcomes with many ties."""
     choose = random.Random(seed)
     some = [
         Configuration(MLP.spec(8, 8, choose.choice((4, 8)), "fp16"), Strategy(data=choose.randint(1, 4)))
@@ -255,7 +255,7 @@ def test_sentences_say_what_the_trace_says() -> None:
 
 
 def test_stages_are_those_of_the_ranks() -> None:
-    """Where replicas and tensors share a stage, the device after the first is none of the next stage."""
+    """If replicas or tensors share a stage, the device after the first belongs to the same stage."""
     strategy = Strategy(2, 2, 2, 4)
     known = simulate_strategy(MLP, MLP.spec(9, 2048, 2048, "fp16"), strategy, MESH)
     first, second = (known.ranks.worker(0, 0, place) for place in range(2))
@@ -282,7 +282,7 @@ def test_tables_hold_every_configuration_with_its_reason() -> None:
 
 
 def test_simulate_says_exactly_what_is_agreed(tessel: Tessel) -> None:
-    """The published example: stages 0 and 1 of 2/2/2/4, workers in the order d·H·P + h·P + p."""
+    """The published example: stages 0 and 1 of 2/2/2/4, with worker number d·H·P + h·P + p."""
     degrees = ("--data", "2", "--tensor", "2", "--pipeline", "2", "--micro-batches", "4")
     code, out, _ = tessel("simulate", "mlp", *degrees, "--compat", "distir", "--json")
     document = json.loads(out)
@@ -311,7 +311,7 @@ OF_STRATEGIES = ("seconds_per_sample", *(name for name in RATES if name != "memo
 
 
 def test_people_read_the_same_as_programs(tessel: Tessel) -> None:
-    """Time of a step and of a sample, idle time; of a file's program, whose batch nobody says, no time of a sample."""
+    """Time per step and per sample, and idle time. The program of a file has no batch, so no time per sample."""
     words, strategy = ("--layers", "4", "--batch", "64", "--pipeline", "2"), Strategy(pipeline=2)
     known = simulate_strategy(MLP, MLP.spec(layers=4, batch=64), strategy, find_mesh("h200-2"))
     idle = idle_of(known.trace)
@@ -432,7 +432,7 @@ def test_a_file_of_an_unknown_kind_is_refused_before_the_sweep(tessel: Tessel) -
 
 
 def test_what_is_stopped_looks_at_nothing_more() -> None:
-    """Not even at what objects to a strategy, which takes seconds for many of them."""
+    """Not even the checks run, which take seconds for many strategies."""
     control = Control()
     control.cancel()
     found = evaluate_grid(find_family("gpt"), Grid(data=(1, 64)), uniform_mesh("h200", 1, 8), control=control, most=64)

@@ -1,4 +1,4 @@
-"""The hang certificate says what trying every order says, and derived orders need no room on any kind of channels."""
+"""The hang certificate agrees with brute force over all orders. Derived orders need no buffers on any channel."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_it_says_what_trying_every_order_says(channels: Channels, capacity: int)
 
 
 def crossing(times: int) -> list[list[Action]]:
-    """Two ranks that send before they receive, and a third between what the one receives and the other sends next."""
+    """Return two ranks that send before they receive, and a third rank between them."""
     one, other, third = list[Action](), list[Action](), list[Action]()
     for i in range(times):
         one += [send(1, f"c{i}"), receive(2, f"e{i}"), receive(1, f"b{i}")]
@@ -97,7 +97,7 @@ def test_a_race_for_a_place_in_the_queue_of_a_pair_is_tried_both_ways() -> None:
 
 
 def both_send_first(times: int) -> list[list[Action]]:
-    """Two ranks that send so often, and then receive as often."""
+    """Return two ranks that both send several times, and then receive as often."""
     lists = list[list[Action]]()
     for other, mine, theirs in ((1, "a", "b"), (0, "b", "a")):
         sends = [send(other, f"{mine}{i}") for i in range(times)]
@@ -118,7 +118,7 @@ def proceeds_everywhere(actions: RankActions) -> None:
 
 
 def follows(schedule: Schedule, actions: RankActions) -> None:
-    """Every device has its runs in their order, each after what it receives and before what is sent of it."""
+    """Return whether each device runs in its order, after its receives and before its sends."""
     plan = schedule.plan
     pairs = list(zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True))
     for device, mine in actions.items():
@@ -189,7 +189,7 @@ def test_programs_need_no_room(degrees: tuple[int, int, int, int]) -> None:
     ids=str,
 )
 def test_cut_sequences_and_experts_need_no_room(family: str, strategy: Strategy, kinds: tuple[str, ...]) -> None:
-    """A rank that leaves its last collective out keeps the others waiting there."""
+    """If a rank omits its last collective, the others wait there."""
     changes = {"experts": 4, "heads": 4} if family == "moe" else {"style": "llama", "window": 0}
     work = NetworkWork(family, tiny(family, micro_batch=8, sequence=8, vocabulary=8, **changes))
     actions = program_actions(build_program(find_family(family), work, strategy).program)
@@ -202,26 +202,26 @@ def test_cut_sequences_and_experts_need_no_room(family: str, strategy: Strategy,
     assert found.verdict in HANGS
 
 
-# Two hangs of torch's runtime
+# Two hangs of torch's runtime.
 
 ONE_QUEUE_OF_A_RANK = """\
 0F0,0SEND_F0,2RECV_F0,2F0,0F1,0SEND_F1,2SEND_F0
 1RECV_F0,1F0,1SEND_F0,4RECV_F0,4F0,1RECV_F1,1F1
 3RECV_F0,3F0,3SEND_F0
 """
-"""As in pytorch #195760: rank 0 sends to rank 1 before it sends to rank 2, and rank 1 first takes what rank 2 makes."""
+"""As in pytorch #195760: rank 0 sends to rank 1 before it sends to rank 2, but rank 1 needs rank 2's output first."""
 
 EARLY_RECEIVE = """\
 0F0,0SEND_F0,0F1,2RECV_F0,2F0,0SEND_F1,2SEND_F0
 1RECV_F0,1F0,1RECV_F1,1SEND_F0,1F1,3RECV_F0,3F0
 """
-"""As in pytorch #172668: rank 1 takes its next activation before it sends the one that rank 0 wants first."""
+"""As in pytorch #172668: rank 1 takes its next activation before it sends the one that rank 0 needs first."""
 
 BOTH_SEND = """\
 0F0,0SEND_F0,0F1,0SEND_F1,2RECV_F0,2F0
 1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1
 """
-"""As found with the first repair of pytorch #172668: both ranks send before they receive."""
+"""As with the first repair of pytorch #172668: both ranks send before they receive."""
 
 
 def said(text: str, channels: Channels, capacity: int) -> HangCertificate:

@@ -1,4 +1,4 @@
-"""Holes, ranges and what can be found in a schedule."""
+"""Idle intervals, ranges, and search within a schedule."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_holes_are_the_idle_stretches(seed: int) -> None:
 
 
 def disturbs_nothing(schedule: Schedule, row: int, start: int) -> bool:
-    """Whether the run may start then while all others stay, within every capacity."""
+    """Return whether the run may start then within every capacity, if all others stay."""
     plan, runs = schedule.plan, runs_of(schedule)
     moved = [(b, m, start if i == row else when) for i, (b, m, when) in enumerate(runs)]
     room = all(

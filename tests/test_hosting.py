@@ -1,4 +1,4 @@
-"""Limits of a server that is open to strangers, which no other server has."""
+"""Limits that only a hosted app has, because it is open to strangers."""
 
 from __future__ import annotations
 

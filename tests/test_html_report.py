@@ -1,4 +1,4 @@
-"""The HTML report: whole in one file, true to the schedule, and safe whatever names it is given."""
+"""The HTML report: complete in one file, true to the schedule, and safe with any names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUICK = {"time_limit": 1.0, "polish": 0.0}
 
 
 def answered(sample: str = "m-shape-4", scheduler: str = "tessel", micro_batches: int = 8) -> ScheduleReport:
-    """The same report whenever it is asked for."""
+    """The same report for every test."""
     return _answered(sample, scheduler, micro_batches)
 
 
@@ -51,7 +51,7 @@ def read(sample: str = "m-shape-4", scheduler: str = "tessel", micro_batches: in
 
 
 def figures(page: PageReader) -> dict[str, list[dict[str, object]]]:
-    """Per drawn figure, its traces."""
+    """Return the traces of each figure."""
     found = {}
     for script in page.scripts:
         drawn = re.search(r'Plotly\.newPlot\(\s*"(\w+)",\s*', script)
@@ -93,7 +93,7 @@ def test_verdict_and_key_numbers_are_those_of_every_other_surface(scheduler: str
 
 
 def table_under(page: PageReader, first_heading: str) -> list[list[str]]:
-    """The rows of the table whose first column is called so."""
+    """Return the rows of the table whose first column has this heading."""
     (found,) = [table for table in page.tables if table[0][0] == first_heading]
     return found[1:]
 
@@ -125,7 +125,7 @@ def test_the_plan_is_told_whole() -> None:
 
 @pytest.mark.parametrize("scheduler", ["tessel", "time-optimal", "1f1b+"])
 def test_the_question_can_be_asked_again(scheduler: str) -> None:
-    """Scheduler, micro-batches, every option with its value (the seed is one), and the versions that answered."""
+    """The report contains scheduler, micro-batches, every option with its value, seed included, and versions."""
     page = read("m-shape-4", scheduler)
     asked = {row[0]: row[1] for table in page.tables for row in table if len(row) == 2}
     assert asked["Scheduler"] == f"{SCHEDULERS[scheduler].title} ({scheduler})"
@@ -159,7 +159,7 @@ def test_the_same_report_gives_the_same_page() -> None:
 
 
 def hostile() -> MicroBatchPlan:
-    """Every name that a plan may have is an attack."""
+    """Return a plan in which every name is an attack."""
     plan = load_sample("m-shape-4")
     return MicroBatchPlan(
         EVIL,

@@ -1,4 +1,4 @@
-"""Configs of Hugging Face models: the networks that they name, and what is said of those that are not understood."""
+"""Configs of Hugging Face models: their networks, and messages about configs that are not supported."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size": 102400,
     },
 }
-"""As published, without most of the fields that change nothing."""
+"""Published configs, without most of the fields that change nothing."""
 
 
 def text(config: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Idle time: both splits are exact, and the causes are those that a look at every tick finds."""
+"""Idle time: both splits are exact, and the causes agree with a check of every tick."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SEARCHES = {
 
 
 def by_tick(causes: IdleCauses) -> list[list[str | None]]:
-    """The intervals written out tick by tick."""
+    """Return the cause at each tick."""
     lines: list[list[str | None]] = [[None] * causes.length for _ in range(causes.devices)]
     columns = (causes.device, causes.start, causes.end, causes.cause)
     for device, start, end, cause in zip(*(column.tolist() for column in columns), strict=True):
@@ -57,7 +57,7 @@ def by_tick(causes: IdleCauses) -> list[list[str | None]]:
 
 
 def holds_together(causes: IdleCauses, split: IdleSplit, steps: Fraction) -> None:
-    """The parts sum to idle, in whole ticks and as fractions; `steps` micro-batches pass in what was looked at."""
+    """Assert that the parts sum to the idle time, in ticks and as fractions, for `steps` micro-batches."""
     assert causes.length == split.length * steps
     for d, work in enumerate(split.work):
         assert sum(causes.ticks(d).values()) == causes.length - work * steps
@@ -85,7 +85,7 @@ def agrees_with_every_tick(schedule: Schedule) -> set[str]:
 
 @pytest.mark.parametrize("seed", seeds(400))
 def test_causes_of_any_order(seed: int) -> None:
-    """Also of orders that do not fit the memory, which are drawn as well."""
+    """Also for orders that exceed the memory, which are drawn as well."""
     agrees_with_every_tick(any_schedule(seed))
 
 
@@ -106,7 +106,7 @@ def test_every_cause_is_tried() -> None:
 
 @pytest.mark.parametrize("seed", seeds(200))
 def test_causes_of_the_steady_state(seed: int) -> None:
-    """Of any repetend: one after the other, and squeezed to overlap; also with two micro-batches in a period."""
+    """For any repetend: sequential, or compacted until micro-batches overlap, also with two of them per period."""
     plan, choose = random_plan(seed), random.Random(seed)
     alone = one_after_the_other(plan)
     tries = [alone]
@@ -128,7 +128,7 @@ def test_causes_of_the_steady_state(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", one_in(4, (1317, 1538, 2374, 2844, 3231, 3297, 3373, 3377)))
 def test_causes_of_steady_states_that_are_searched(seed: int) -> None:
-    """Plans in which two micro-batches a period beat one."""
+    """In these plans, two micro-batches per period are better than one."""
     report = solve_schedule("tessel", random_plan(seed), 8, TesselConfig(time_limit=0.5, polish=0.0))
     assert report.repetend is not None
     causes = steady_idle_causes(report.repetend)
@@ -187,7 +187,7 @@ TWO = MicroBatchPlan(
     (Block("F0", F, (0,), 1, 1), Block("F1", F, (1,), 1), Block("B1", B, (1,), 2), Block("B0", B, (0,), 2, -1)),
     (Dependency("F0", "F1", 1), Dependency("F1", "B1"), Dependency("B1", "B0")),
 )
-"""gpu0 has room for one micro-batch only."""
+"""A plan in which gpu0 has room for only one micro-batch."""
 
 
 def test_two_micro_batches_in_a_row_by_hand() -> None:
@@ -242,7 +242,7 @@ def test_causes_of_a_range() -> None:
 
 
 def test_what_repeats_in_a_schedule() -> None:
-    """Starts that repeat every 3 ticks take 3 of gpu0 a micro-batch; every 2 ticks they could not go on."""
+    """Starts that repeat every 3 ticks take 3 ticks of gpu0 per micro-batch. They could not repeat every 2 ticks."""
     fitting = Schedule.from_starts(TWO.with_capacity(9), np.array([[0, 2, 3, 19], [3, 5, 6, 22], [6, 8, 9, 25]]))
     assert repeated_part(fitting) is None
     kept = replace(fitting, repetend=SteadyState(3, 1, 0, 2))

@@ -1,4 +1,4 @@
-"""Recommendations for models from files: their layers, their samples, and blocks beside every operation."""
+"""Recommendations for models from files: layers, samples, and blocks compared with every operation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def fixed():
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """The command line, in a folder with some models."""
+    """Return a function that runs a command in a folder with some models."""
     monkeypatch.chdir(tmp_path)
     Path("gpt.onnx").write_bytes(transformer(4, batch="batch").SerializeToString())
     Path("fixed.onnx").write_bytes(transformer(4, batch=3).SerializeToString())
@@ -85,7 +85,7 @@ def program(model: ModelProto, **sizes: int) -> Distributed:
 
 
 def family(layers: int = 4, samples: tuple[int, ...] = (1, 2, 4, 16)) -> ImportedFamily:
-    """A GPT of ONNX operators."""
+    """Return a GPT made of ONNX operators."""
     return ImportedFamily("gpt", {n: program(transformer(layers, 512, 8, 500, 128, batch=n)) for n in samples})
 
 
@@ -93,7 +93,7 @@ def family(layers: int = 4, samples: tuple[int, ...] = (1, 2, 4, 16)) -> Importe
     ("model", "layers"), [(mlp(4), 2), (cnn(4), 3), (transformer(1), 6), (transformer(4), 12)], ids=str
 )
 def test_layers_are_cut_where_one_activation_passes(model: ModelProto, layers: int) -> None:
-    """Names of these models say no layers.  Each layer takes what earlier ones make, and has a weight of its own."""
+    """Names in these models contain no layers. Each layer uses earlier outputs, and has a weight of its own."""
     found = with_layers(program(model))
     of_op = [op.tag.stage for op in found.program.ops]
     assert of_op == sorted(of_op)
@@ -106,7 +106,10 @@ def test_layers_are_cut_where_one_activation_passes(model: ModelProto, layers: i
 
 
 def test_layers_are_those_of_names() -> None:
-    """A name such as /encoder/layer.3/attention/MatMul says a layer; what comes between goes with the one before."""
+    """A name such as /encoder/layer.3/attention/MatMul contains a layer.
+
+    Operators between layers belong to the previous one.
+    """
     model = program(transformer(2))
     names = ["embedding/x", "encoder/layer.0/a/x", "encoder/layer.0/b/x", "glue/x", "encoder/layer.1/x", "head/x"]
     ops = [replace(op, tag=replace(op.tag, name=name)) for op, name in zip(model.program.ops, names, strict=False)]

@@ -1,4 +1,4 @@
-"""Memory as the pipeline holds it: by position for 1F1B, all micro-batches for GPipe, or a number of them."""
+"""Activations in flight: by position for 1F1B, all micro-batches for GPipe, or a given number."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ONE_WORKER = CpSatConfig(workers=1)
 
 
 def tight_problem(seed: int, *, contiguous: bool = True, micro_batches: int = 32) -> PlacementProblem:
-    """A random graph on two or three devices, whose memory often binds where stages hold several micro-batches."""
+    """Return a random graph on two or three devices. Memory is often tight for stages with several micro-batches."""
     choose = Random(seed)
     graph, count = training_graph(choose, 5), choose.randint(2, 3)
     capacities = (None, *(choose.randint(20, 90) for _ in range(4)))
@@ -57,7 +57,7 @@ def tight_problem(seed: int, *, contiguous: bool = True, micro_batches: int = 32
 
 
 def held(placement: Placement, device: int, count: int) -> int:
-    """Bytes of a device with the activations of so many micro-batches, counted operator by operator."""
+    """Return the bytes of a device with this many micro-batches in flight, summed over operators."""
     graph, total = placement.graph, 0
     trained = {each.forward_of for each in graph.operators}
     for i in placement.operators_on[device]:
@@ -68,7 +68,7 @@ def held(placement: Placement, device: int, count: int) -> int:
 
 
 def orders(placement: Placement) -> Iterator[tuple[int, ...]]:
-    """Every order of the devices in use in which no tensor flows back."""
+    """Return every order of the used devices in which no tensor flows back."""
     graph = placement.graph
     at = [placement.assignment[members[0]][0] for members in graph.colocated]
     arcs = {(at[one], at[other]) for one, other in graph.flow if at[one] != at[other]}
@@ -78,7 +78,7 @@ def orders(placement: Placement) -> Iterator[tuple[int, ...]]:
 
 
 def excess(placement: Placement, micro_batches: int) -> float:
-    """The least over all orders of the most that a device holds over its capacity; of any sets, all devices' number."""
+    """Return the least excess of memory over all orders of the devices. For arbitrary sets, all orders count alike."""
     found = [[(d, min(len(order) - i, micro_batches)) for i, d in enumerate(order)] for order in orders(placement)]
     everywhere = [(d, min(len(placement.devices), micro_batches)) for d in range(len(placement.devices))]
     limits = [each.memory_capacity for each in placement.devices]
@@ -92,13 +92,13 @@ def excess(placement: Placement, micro_batches: int) -> float:
 
 
 def placements(problem: PlacementProblem) -> Iterator[Placement]:
-    """Every placement in which what must share a device does."""
+    """Return every placement that keeps colocated operators together."""
     for on in product(range(len(problem.devices)), repeat=len(problem.graph.colocated)):
         yield problem.placement([(on[group],) for group in problem.graph.group_of])
 
 
 def least_load(problem: PlacementProblem, micro_batches: int) -> float | None:
-    """The least largest load of the placements that fit, by trying them all."""
+    """Return the least largest load of the placements that fit, by brute force."""
     allowed = (each for each in placements(problem) if not problem.contiguous or any(orders(each)))
     return min((PlacementLoads.of(each).largest for each in allowed if excess(each, micro_batches) <= 0), default=None)
 
@@ -159,7 +159,7 @@ def test_every_placer_follows(placer: str, seed: int) -> None:
 
 
 def chain(seed: int) -> OperatorGraph:
-    """Layers in a row in training."""
+    """Return a chain of layers in training."""
     choose, count = Random(seed), Random(seed).randint(2, 9)
     time = [(DeviceTime("fast", choose.randint(20, 90) * NS),) for _ in range(2 * count)]
     forward = [
@@ -178,7 +178,7 @@ def chain(seed: int) -> OperatorGraph:
 @pytest.mark.parametrize("rule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("seed", seeds(60))
 def test_what_fits_runs_within_capacity(seed: int, rule: str) -> None:
-    """A device's capacity is what it holds, to the byte, so one micro-batch more would not fit."""
+    """Capacities equal the bytes that are held, so one more micro-batch would not fit."""
     graph, micro_batches = chain(seed), 1 + seed % 6
     devices = tuple(Device(f"d{i}", "fast") for i in range(3))
     mesh = DeviceMesh("three", devices, same_node_link=Link(1e9))
@@ -213,7 +213,7 @@ def test_samples_that_fit_run_within_capacity(sample: str) -> None:
 
 @pytest.mark.parametrize("seed", seeds(200))
 def test_what_fits_anywhere_runs_within_capacity(seed: int) -> None:
-    """Tensors may skip stages and go back and forth in the backward; 1F1B is for stages in a row."""
+    """Tensors may skip stages, and flow both ways in the backward. 1F1B needs a chain of stages."""
     problem = tight_problem(seed)
     placed = solve_placement("dp", problem).solution
     if placed is None:
@@ -251,7 +251,7 @@ def test_other_rules_are_refused(rule: object, why: str) -> None:
 
 
 def test_the_joint_search_counts_its_own_micro_batches() -> None:
-    """One micro-batch a stage has room for; two on the first stage have not."""
+    """A stage has room for one micro-batch, but the first stage lacks room for two."""
     graph, device = chain(3), Device("d", "fast", memory_capacity=60)
     mesh = DeviceMesh("pair", (replace(device, name="d0"), replace(device, name="d1")), same_node_link=Link(1e9))
     problem = PlacementProblem.on_mesh(graph, mesh)
@@ -280,7 +280,7 @@ def test_a_file_says_what_it_counted(
 
 
 def test_points_of_a_sweep_share_a_placement_where_micro_batches_make_no_difference() -> None:
-    """On two devices 1F1B holds two micro-batches at most; GPipe holds all, and a number none of them."""
+    """On two devices, 1F1B holds at most two micro-batches. GPipe holds all, and a number is independent of them."""
     shared = {}
     for rule in ("1f1b", "gpipe", 2):
         points = SolverSweep((GRAPH,), (PAIR,), in_flight=(rule,), micro_batches=(1, 2, 8)).points

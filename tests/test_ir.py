@@ -81,17 +81,17 @@ SLOPES: dict[str, tuple[Sequence[int], bool]] = {
     "attention": ((0, 1, 2), True),
     "cross_entropy": ((0,), False),
 }
-"""Per operator, the inputs of which its gradient operator gives the slopes, and whether it takes the output's."""
+"""For each operator, the inputs whose slopes its gradient operator computes, and whether it takes the output's."""
 GRADIENT_TAKES = {"bias": (), "layer_norm": (0, 1)}
-"""Those that do not take all inputs."""
+"""Gradient operators that do not take all inputs."""
 OF_A_PART = {"attention_block", "vocabulary_loss"}
-"""Operators of one of several devices, whose gradients the transform writes that cuts the whole operator."""
+"""Operators of one of several devices. The transform that cuts the whole operator writes their gradients."""
 
 
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("kind", SLOPES)
 def test_gradients_are_slopes(kind: str, causal: int) -> None:
-    """The backward operator against central differences of the forward one, for every number of every input."""
+    """The backward operator agrees with central differences of the forward one, for every element of every input."""
     (inputs, takes_gradient), (types, attributes) = SLOPES[kind], EXAMPLES[kind]
     values = {name: causal if name == "causal" else value for name, value in attributes}
     backward = dict(EXAMPLES[f"{kind}_grad"][1]) | values
@@ -113,7 +113,7 @@ def test_gradients_are_slopes(kind: str, causal: int) -> None:
 
 
 def test_fused_operators_mean_what_they_are_made_of() -> None:
-    """Their gradients are those of the parts."""
+    """Their gradients equal those of their parts."""
     x, w, b = drawn(EXAMPLES["linear"][0], 4)
     np.testing.assert_array_equal(OPERATORS["linear"].compute([x, w, b], {})[0], x @ w + b)
     x, y, b = drawn(EXAMPLES["residual"][0], 4)
@@ -121,7 +121,7 @@ def test_fused_operators_mean_what_they_are_made_of() -> None:
 
 
 def test_every_gradient_is_compared_with_slopes() -> None:
-    """Here, or through the gradient rule that writes it."""
+    """In this module, or through the gradient rule that writes it."""
     assert {*SLOPES, "loss"} <= {kind for kind in OPERATORS if f"{kind}_grad" in OPERATORS}
     for kind, operator in OPERATORS.items():
         assert operator.gradient or f"{kind}_grad" not in OPERATORS or kind in OF_A_PART
@@ -131,7 +131,7 @@ def test_every_gradient_is_compared_with_slopes() -> None:
 
 @pytest.mark.parametrize("more", [{"causal": 0}, {"causal": 1}, {"cap": 2.0, "causal": 1, "window": 3}], ids=str)
 def test_blocks_of_a_ring_are_the_whole_attention(more: Values) -> None:
-    """Output and gradients of two devices, each with half of the tokens and of each in turn half of the keys."""
+    """Output and gradients of two devices. Each has half of the tokens, and sees each half of the keys in turn."""
     draw, parts, heads = np.random.default_rng(1), 2, {"head_size": 3, **more}
     q, k, v, dz = (draw.normal(size=(2, 8, 12)) for _ in range(4))
     (out,) = OPERATORS["attention"].compute([q, k, v], heads)
@@ -174,7 +174,7 @@ def test_parts_of_a_vocabulary_are_the_whole_loss() -> None:
 
 
 def test_rows_go_to_their_experts_and_come_back() -> None:
-    """Three devices with two experts each; all rows of the first one stay where they are."""
+    """Three devices have two experts each. All rows of the first device stay there."""
     draw, values = np.random.default_rng(1), {"experts": 6}
     choices = [np.array(each) for each in ([[0, 1], [1, 0]], [[5, 0], [2, 4]], [[1, 2], [1, 3]])]
     rows = [draw.normal(size=(4, 3)) for _ in choices]
@@ -204,7 +204,7 @@ def test_a_causal_query_sees_no_later_key() -> None:
 
 @pytest.mark.parametrize(("causal", "pairs"), [(0, 15), (1, 12)])
 def test_attention_works_on_what_is_visible(causal: int, pairs: int) -> None:
-    """3 queries, 5 keys, 12 columns, batch 2: causal queries see 3, 4 and 5 keys."""
+    """3 queries, 5 keys, 12 columns, batch 2. Causal queries see 3, 4 and 5 keys."""
     types, _ = EXAMPLES["attention"]
     values = {"causal": causal, "head_size": 3}
     assert OPERATORS["attention"].work(types, types[:1], values).flops == 2 * 2 * 2 * 12 * pairs
@@ -213,7 +213,7 @@ def test_attention_works_on_what_is_visible(causal: int, pairs: int) -> None:
 
 
 def test_a_bias_of_zeros_changes_nothing() -> None:
-    """Entry b of the batch takes bias b mod g: windows of several images take the same biases."""
+    """Sample b takes bias b mod g, because the windows of several images share their biases."""
     (q, k, v, bias), attributes = drawn(EXAMPLES["attention_bias"][0], 5), dict(EXAMPLES["attention_bias"][1])
     (plain,) = OPERATORS["attention"].compute([q, k, v], {**attributes, "causal": 0})
     (found,) = OPERATORS["attention_bias"].compute([q, k, v, 0 * bias], attributes)
@@ -225,7 +225,7 @@ def test_a_bias_of_zeros_changes_nothing() -> None:
 
 
 def test_work_of_gradients() -> None:
-    """Both gradients of a convolution are two products; a bias is read once, and added to every score."""
+    """Both gradients of a convolution are two products. A bias is read once, and added to every score."""
 
     def work(kind: str) -> Work:
         types, attributes = EXAMPLES[kind]
@@ -270,7 +270,7 @@ def test_a_cut_of_packed_columns_holds_whole_heads() -> None:
 
 
 def test_adam_as_published() -> None:
-    """A step of [Kingma 2015, algorithm 1] by hand; masters carry what the narrow weight loses."""
+    """A step of [Kingma 2015, algorithm 1] by hand. Master weights keep what the narrow weights round away."""
     values = {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.0, "masters": 1, "rate": 0.1}
     weight, gradient = np.array([1.0], np.float16), np.array([2.0], np.float16)
     master, mean, square = np.array([1.0001], np.float32), np.array([4.0], np.float32), np.array([8.0], np.float32)

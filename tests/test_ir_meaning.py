@@ -1,4 +1,4 @@
-"""Every transform leaves the meaning of a program alone: its outputs are pieces of the original's."""
+"""Transforms keep the meaning of a program: the new outputs are parts of the original outputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mlp_meaning(original: Distributed, changed: Distributed, dtype: str) -> None
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("data", "tensor", "stages"), one_in(3, product((1, 2, 3, 4), repeat=3)))
 def test_the_mlp_means_the_same_on_any_number_of_devices(data: int, tensor: int, stages: int, dtype: str) -> None:
-    """Odd and even numbers of layers, a batch and a width that all degrees divide."""
+    """Odd and even numbers of layers, with a batch and a width that all degrees divide."""
     layers = 4 + (data + tensor + stages) % 2
     micro_batches = 1 + (data + 2 * stages) % 3
     original = mlp_training(MlpSpec(layers, 12, 12 * data * micro_batches, dtype))
@@ -93,7 +93,7 @@ def test_what_does_not_divide_is_named(change, why: str) -> None:  # type: ignor
 
 @pytest.mark.parametrize("tensor", [2, 3])
 def test_what_is_broadcast_is_added_once(tensor: int) -> None:
-    """A product that is spread by columns meets a row for all of them, and one that is a sum of parts does too."""
+    """A row is added to a product that is cut by columns, and to one that is a partial sum."""
     build = ProgramBuilder("broadcast")
     x, v, w = (build.input(name, TensorType("fp32", (6, 6), 1)) for name in "xvw")
     row = build.input("b", TensorType("fp32", (6,), 1))

@@ -1,4 +1,4 @@
-"""Jitter: against a simulation event by event, and what draws have in common."""
+"""Jitter: agreement with an event-by-event simulation, and properties of the draws."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def built(scheduler: str, sample: str = "v-shape-4", micro_batches: int = 8) -> 
 
 
 def simulated(schedule: Schedule, lasting: list[float]) -> dict[Run, tuple[float, float]]:
-    """Start and end of every run: it starts once it is first in line on its devices and all it waits for is there."""
+    """Return start and end of every run. A run starts once it is first on its devices and all its inputs are there."""
     plan = schedule.plan
     runs = list(zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True))
     takes = dict(zip(runs, lasting, strict=True))
@@ -58,7 +58,7 @@ def simulated(schedule: Schedule, lasting: list[float]) -> dict[Run, tuple[float
 
 
 def peaks(schedule: Schedule, spans: dict[Run, tuple[float, float]]) -> tuple[int, ...]:
-    """The most that each device holds, change by change, releases first on a tie."""
+    """Return the peak of each device, change by change. Releases come first at equal times."""
     changes = [
         (start if block.memory > 0 else end, block.memory, block.devices)
         for block, (start, end) in ((schedule.plan.blocks[b], span) for (b, _), span in spans.items())
@@ -111,7 +111,7 @@ def test_the_seed_decides_and_chunks_do_not(monkeypatch: pytest.MonkeyPatch, of:
 
 
 def factors(schedule: Schedule, varied: Jitter) -> dict[tuple[Block, int], tuple[float, ...]]:
-    """Per (block, micro-batch), how many times the plan's duration each draw lasts."""
+    """Return for each (block, micro-batch) the factor on the plan's duration in each draw."""
     shares = durations_of(schedule, varied)(varied.draws) / schedule.duration[:, None]
     runs = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     return {
@@ -120,7 +120,7 @@ def factors(schedule: Schedule, varied: Jitter) -> dict[tuple[Block, int], tuple
 
 
 def test_equal_blocks_share_their_draws_whatever_else_their_plans_have() -> None:
-    """A forward block of the V and of the M costs the same; what only one plan has is drawn for itself."""
+    """A forward block of the V and of the M has the same draws. Blocks of only one plan have their own."""
     varied = Jitter(0.3, draws=5)
     one, two, other = (
         factors(built(*which), varied)
@@ -156,7 +156,7 @@ def test_the_mean_is_the_plans_and_the_spread_is_what_is_asked(spread: float) ->
 
 
 def line(*blocks: int) -> Schedule:
-    """Three blocks on one device, one after the other in this order."""
+    """Return three blocks on one device, one after another in this order."""
     plan = MicroBatchPlan(
         "line", (PlanDevice("d"),), tuple(Block(f"b{i}", BlockKind.OTHER, (0,), i + 2) for i in range(3))
     )
@@ -167,7 +167,7 @@ def line(*blocks: int) -> Schedule:
 
 
 def test_ties_are_split() -> None:
-    """One device takes as long in any order, to the rounding of sums."""
+    """One device takes equally long in any order, up to rounding of sums."""
     chances = [each.chance for each in under_jitter([line(0, 1, 2), line(2, 1, 0), line(1, 2, 0)], Jitter(0.4))]
     assert chances == pytest.approx([1 / 3] * 3, abs=1e-12)
 

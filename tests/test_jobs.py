@@ -1,4 +1,4 @@
-"""Background runs: one at a time per question, cancelled soon, ended when nobody watches, honest about failure."""
+"""Background runs: one at a time per question, cancelled soon, ended without watchers, and clear about failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.workbench.jobs import Jobs
 
 
 def until_stopped(control: Control) -> str:
-    """A solver that finds something at once and then goes on until it is told to stop."""
+    """A solver that finds a solution at once and then runs until it is stopped."""
     control.report("searching", 8, 6)
     while not control.stopped:
         time.sleep(0.01)

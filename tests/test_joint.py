@@ -1,4 +1,4 @@
-"""The joint search: never worse than the best placement alone, and better where limited by memory the schedule."""
+"""The joint search is never worse than the best placement alone, and better if its memory limits the schedule."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_never_worse_than_the_best_placement_alone(seed: int) -> None:
         assert entry.candidate.load == PlacementLoads.of(entry.candidate.placement).largest
         if entry.period is not None:
             assert (entry.report.objective_name, entry.report.objective) == (PERIOD, entry.period)
-            if entry.report.steady is None:  # then one micro-batch after the other takes no longer than the repetend
+            if entry.report.steady is None:  # then a sequential schedule takes no longer than the repetend
                 one_by_one = solve_schedule("sequential", entry.plan, QUICK.micro_batches).makespan
                 assert entry.report.repetend.expand(QUICK.micro_batches).makespan >= one_by_one
                 continue
@@ -146,7 +146,7 @@ def test_nothing_found_is_told_with_the_reason() -> None:
 
 
 def test_layouts_are_scheduled_and_ranked_by_makespan() -> None:
-    """A chain of twelve equal layers on two devices: stages that go round fill and empty the pipeline faster."""
+    """Twelve equal layers on two devices. Stages in a loop have a shorter warmup and cooldown."""
     operators, edges = list[Operator](), list[Edge]()
     for i in range(12):
         took = (DeviceTime("gpu", 1e-3),)

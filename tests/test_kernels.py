@@ -1,4 +1,4 @@
-"""The compiled inner loops: what they build keeps the rules, and what they say of it is so."""
+"""The compiled inner loops: their schedules keep the rules, and their results are exact."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fitting_order(plan: MicroBatchPlan) -> tuple[int, ...] | None:
 
 @cache
 def fitting(seed: int) -> tuple[MicroBatchPlan, tuple[int, ...]]:
-    """A random plan, and an order of its blocks that fits."""
+    """Return a random plan, and an order of its blocks that fits."""
     plan = random_plan(seed)
     order = fitting_order(plan)
     assert order is not None
@@ -62,7 +62,7 @@ every_plan = pytest.mark.parametrize("seed", one_in(5, FITTING))
 
 
 def tightest(plan: MicroBatchPlan) -> MicroBatchPlan:
-    """The plan with the least capacity at which one micro-batch alone fits."""
+    """Return the plan with the least capacity at which one micro-batch fits."""
     full = plan.with_capacity(0)
     least = solve_schedule("sequential", full, 1).least_capacity
     assert least is not None
@@ -136,7 +136,7 @@ def test_evolved_lists_only_get_shorter(seed: int) -> None:
 
 
 def test_evolved_lists_fit_where_one_device_has_less_room_than_another_s_block_takes() -> None:
-    """How much of its memory a device uses evolves too, and never above what it has."""
+    """The share of memory that a device uses evolves too, and never exceeds its capacity."""
     plan = build_shape("v-shape", ShapeParameters(devices=6, capacity=4))
     amounts = {0: 9, 1: 1, 2: 4, 3: 1, 4: 6, 5: 2}
     blocks = tuple(replace(block, memory=block.memory * amounts[block.devices[0]]) for block in plan.blocks)
@@ -150,7 +150,7 @@ def test_evolved_lists_fit_where_one_device_has_less_room_than_another_s_block_t
 
 
 def test_a_handicap_finds_what_no_list_without_one_can() -> None:
-    """gpu0 must wait for the long way round before it takes the next forward; 200 lists never let it."""
+    """gpu0 must wait for the long way round before its next forward. 200 lists without handicaps never do this."""
     plan = load_sample("gpt-13b-v-16")
     plain = ListSearch(plan, plan.topological_order, 32, "advanced", 0)
     plain.restart(200)
@@ -208,7 +208,7 @@ def test_a_cancelled_search_returns_at_least_the_compacted_start() -> None:
 
 
 def exact_period(plan: MicroBatchPlan, repetend: Repetend) -> Fraction:
-    """The greatest ratio of ticks to height over all simple circles of the order of a repetend, one by one."""
+    """Return the greatest ratio of ticks to height over all simple cycles of a repetend's order."""
     graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
     blocks, unroll = len(plan.blocks), repetend.unroll
     for u in range(unroll):
@@ -225,7 +225,7 @@ def exact_period(plan: MicroBatchPlan, repetend: Repetend) -> Fraction:
     for circle in nx.simple_cycles(nx.DiGraph(graph)):
         steps = [(circle[i], circle[(i + 1) % len(circle)]) for i in range(len(circle))]
         choices = [list(graph[a][b].values()) for a, b in steps]
-        # Between two runs there are a dependency and an order at most: the one that binds is the longer, or the lower.
+        # Two runs have at most one dependency and one order edge. The longer or the lower of them binds.
         for pick in range(2 ** sum(len(c) > 1 for c in choices)):
             ticks = height = bit = 0
             for c in choices:
@@ -302,7 +302,7 @@ def test_a_timetable_that_fits_is_a_repetend_and_says_so(sample: str, copies: in
         excess = fit_period(tables, topological, period, starts, circles, 100, 3)
         if excess < 0:
             continue
-        # With room for anything, the timetable keeps the rules at whatever it holds; with the plan's, if and only if 0.
+        # With unlimited room, the timetable keeps the rules. With the plan's room, it does exactly if the excess is 0.
         assert not broken_rules(Repetend(plan.with_capacity(None), period, starts).expand(6 * copies))
         in_flight = int(starts.max()) // period + 3
         assert bool(broken_rules(Repetend(plan, period, starts).expand(2 * in_flight * copies))) == (excess > 0)
@@ -311,7 +311,7 @@ def test_a_timetable_that_fits_is_a_repetend_and_says_so(sample: str, copies: in
 
 
 def test_reversals_on_a_circle_leave_what_a_fresh_start_finds() -> None:
-    """Links, heights and held memory are changed in place; the exact timing of the circles must agree in the end."""
+    """Links, heights and held memory change in place. In the end they equal those of a fresh computation."""
     plan = load_sample("gpt-13b-split-v-8")
     search = ListSearch(plan, plan.topological_order, 60, "advanced", 0)
     search.evolve(200)

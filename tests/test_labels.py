@@ -1,4 +1,4 @@
-"""What blocks run in the network's words: kept in files and through edits, and ignored by searches."""
+"""Labels of blocks (the layers they run): kept in files and through edits, ignored by searches."""
 
 from __future__ import annotations
 

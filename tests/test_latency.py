@@ -1,4 +1,4 @@
-"""Placements for latency: every split there is against what the placers claim, published figures, and laws."""
+"""Placements for latency: all splits of small graphs, published figures, and laws."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GREEDY = {
     "OperatorGraphs/bert_l-12_inference": 867.8394712360762,
     "OperatorGraphs/resnet50_inference": 839.5362863359463,
 }
-"""What the published program's greedy reaches by its own evaluator, in ms."""
+"""Latency in ms of the published greedy algorithm by its own evaluator."""
 BEST_KNOWN = {
     "LayerGraphs/resnet50_inference": 1156.8813,
     "OperatorGraphs/bert_l-12_inference": 765.3005,
@@ -62,7 +62,7 @@ def asked(graph: OperatorGraph, pool: DevicePool) -> PlacementProblem:
 def placed(
     graph: OperatorGraph, pool: DevicePool, placer: str = "latency-cp-sat", subgraphs: int = 1
 ) -> PlacementReport | None:
-    """None where an operator has no time on any device."""
+    """Return the placement, or None if an operator runs on no device."""
     config = PLACERS[placer].config(subgraphs=subgraphs)
     try:
         return solve_placement(placer, asked(graph, pool), config)
@@ -71,7 +71,7 @@ def placed(
 
 
 def placeable(seed: int, subgraphs: int, most: int = 5) -> tuple[OperatorGraph, DevicePool]:
-    """A random graph and devices on which it has a place."""
+    """Return a random graph, and devices on which it can be placed."""
 
     def fits(each: int) -> bool:
         return least_latency(random_graph(each, most), random_pool(each), subgraphs) is not None
@@ -148,7 +148,7 @@ def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(30))
 @pytest.mark.parametrize("subgraphs", [1, 2])
 def test_links_of_a_mesh_are_searched_exactly_where_they_are_equal(seed: int, subgraphs: int) -> None:
-    """Any communication, three devices of two kinds and a host, against every split by the evaluator's own word."""
+    """Any communication, three devices of two kinds and a host, against every split timed by the evaluator."""
     graph, choose = random_forward_graph(seed, 4), Random(seed)
     link = Link(8.0, choose.choice((0.0, 0.25)))
     far = choose.choice((link, Link(2.0, 0.5)))
@@ -225,7 +225,7 @@ def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
     pool, subgraphs = DevicePool(2, 0, 2), 1 + seed % 2
 
     def lacks_memory(each: int) -> bool:
-        """Memory alone is missing, and every operator has a device that can run it."""
+        """Return whether only memory is missing, so that every operator has a device that can run it."""
         graph = random_graph(each, most=5)
         whole = least_latency(graph, replace(pool, memory=None), subgraphs)
         return whole is not None and least_latency(graph, pool, subgraphs) is None
@@ -241,7 +241,7 @@ def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
 
 
 def long_graph(count: int) -> OperatorGraph:
-    """Two chains that meet, too much for a proof in a second."""
+    """Return two chains that meet, too large for a proof in a second."""
     choose = Random(count)
     operators = tuple(
         Operator(f"o{i}", times=(DeviceTime("gpu", choose.random()), DeviceTime(CPU, 4.0)), size=1.0)

@@ -1,4 +1,4 @@
-"""The referee of placements for latency: per rule one that keeps it and one that only it refuses; times by hand."""
+"""The referee of latency placements: for each rule a legal and an illegal example, and times by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ CROSSED = graph(*(Operator(name, times=BOTH) for name in "abcd"), edges="ab cd")
 
 
 def on(shown: OperatorGraph, *places: str) -> Placement:
-    """A place is a device and a subgraph: 0 and 1 are accelerators, 2 is the host, - is none, "01.0" is a group."""
+    """Return a placement from text.
+
+    "01" are devices and subgraphs: 0 and 1 are accelerators, 2 is the host, - is none.
+    """
     where = [(place.split(".")[0], int((place + ".0").split(".")[1])) for place in places]
     assignment = tuple(() if devices == "-" else tuple(map(int, devices)) for devices, _ in where)
     return Placement(shown, POOL.devices(shown), assignment, subgraphs=tuple(index for _, index in where))
@@ -57,7 +60,7 @@ def test_each_rule_alone_tells_right_from_wrong(rule: str) -> None:
 
 
 def test_two_subgraphs_that_need_each_other_are_in_a_circle() -> None:
-    """a -> b and c -> d, {a, d} and {b, c}: each is convex, and yet none can start."""
+    """a -> b and c -> d, with {a, d} and {b, c}. Each set is convex, but neither can start first."""
     (found,) = check_placement(on(CROSSED, "0", "1", "1", "0"))
     assert (found.rule, found.where) == ("contiguous subgraphs", "subgraph 0 of acc0")
     assert check_placement(on(CROSSED, "0.0", "1", "1", "0.1")) == []
@@ -87,7 +90,7 @@ def test_times_by_hand() -> None:
 
 
 def test_subgraphs_of_a_device_run_in_order_and_pay_the_way_through_the_host() -> None:
-    """b waits for a's device though it needs nothing; c needs b from the subgraph before it."""
+    """b waits for a's device although it needs no input. c needs b from the previous subgraph."""
     free = graph(A, B, C, edges="bc")
     latency = Latency.of(on(free, "0.0", "0.1", "0.2"))
     assert [(step.operators, step.start, step.finish) for step in latency.steps] == [
@@ -99,7 +102,10 @@ def test_subgraphs_of_a_device_run_in_order_and_pay_the_way_through_the_host() -
 
 
 def test_links_of_a_mesh_by_hand() -> None:
-    """8 bytes take 2 s inside the node and 7 s between: the sender pays the slower, or each arrives on its own."""
+    """8 bytes take 2 s inside the node and 7 s between nodes.
+
+    The sender pays the slower, or each arrives on its own.
+    """
     devices = (Device("g0", "gpu"), Device("g1", "gpu"), Device("g2", "gpu", node=1))
     mesh = DeviceMesh("m", devices, same_node_link=Link(8.0, 1.0), default_link=Link(2.0, 3.0))
     fan = OperatorGraph(
@@ -128,7 +134,7 @@ def test_links_of_a_mesh_by_hand() -> None:
     ],
 )
 def test_claims_are_held_against_the_placement(status: Status, objective: float, bound: float, said: list[str]) -> None:
-    """a alone on acc0, 1 + 0.5, then b and c on acc1, 0.5 + 2."""
+    """a is alone on acc0, 1 + 0.5, then b and c are on acc1, 0.5 + 2."""
     found = check_placement_claims(on(LINE, "0", "1", "1"), status, "latency", objective, bound)
     assert [each.why for each in found] == said
 

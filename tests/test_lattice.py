@@ -1,4 +1,4 @@
-"""The table that a person fills is the placement search's own, and a circle is what the referee refuses."""
+"""The table of the lattice level is the placement search's own table, and the referee refuses cycles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def problem(graph: OperatorGraph, accelerators: int = 3, memory: int | None = No
 
 @pytest.mark.parametrize("seed", seeds(60))
 def test_the_table_ends_at_the_least_load_of_all_placements(seed: int) -> None:
-    """With transfers, colours, backward operators and little memory."""
+    """With transfers, colours, backward operators and tight memory."""
     pool = DevicePool(2 + seed % 2, 0, (None, 6)[seed % 3 == 0])
     unlimited = replace(pool, memory=None)
     graph = random_graph(reaching(seed, lambda each: least_load(random_graph(each), unlimited) is not None))

@@ -51,7 +51,7 @@ STRATEGIES = {
 
 
 def job(name: str, strategy: Strategy) -> Job:
-    """That strategy of 64 samples."""
+    """Return the job of that strategy with 64 samples."""
     found = preset_network(name)
     assert found is not None
     family, said = found
@@ -59,7 +59,7 @@ def job(name: str, strategy: Strategy) -> Job:
 
 
 def jobs(launcher: Launcher) -> list[Any]:
-    """Those that the framework can run."""
+    """Return the jobs that the framework can run."""
     every = {key: job(*named) for key, named in STRATEGIES.items()}
     return [pytest.param(each, id=key) for key, each in every.items() if not launcher.objection(each)]
 
@@ -100,8 +100,7 @@ GRAMMAR: dict[str, Any] = {
     "recompute-method": ("uniform", "block"),
     "fp8-format": ("e4m3", "hybrid"),
 }
-"""Per argument its type, its choices, or that it takes no value; `megatron/training/arguments.py` and the dataclasses
-from which that makes arguments."""
+"""Type or choices of each argument, or None for a flag. See `megatron/training/arguments.py` and its dataclasses."""
 
 
 def megatron_words(asked: Job) -> list[str]:
@@ -134,7 +133,7 @@ def test_megatron_arguments_are_of_its_grammar(asked: Job) -> None:
 
 
 def test_megatron_gets_every_size_of_attention_and_experts() -> None:
-    """Of Qwen3, whose heads are wider than its hidden size, and of DeepSeek-V3."""
+    """Qwen3 has heads wider than its hidden size. DeepSeek-V3 has experts and latent attention."""
     qwen = megatron_parser().parse_args(megatron_words(job(*STRATEGIES["experts in a pipeline"])))
     assert (qwen.kv_channels, qwen.num_query_groups, qwen.qk_layernorm) == (128, 4, True)
     deepseek = megatron_parser().parse_args(megatron_words(job(*STRATEGIES["latent"])))
@@ -153,7 +152,7 @@ def test_the_grammar_refuses_what_is_none() -> None:
 
 @pytest.mark.parametrize("asked", [each for each in jobs(MEGATRON) if each.values[0].strategy.pipeline > 1])
 def test_megatron_s_own_parser_reads_the_layout(asked: Job) -> None:
-    """megatron-core is no extra: `pip install megatron-core torch` in an environment of your own."""
+    """megatron-core is no extra: run `pip install megatron-core torch` in another environment."""
     known = pytest.importorskip("megatron.core.transformer.pipeline_parallel_layer_layout")
     words, strategy = megatron_words(asked), asked.strategy
     text = words[words.index("--pipeline-model-parallel-layout") + 1]
@@ -172,7 +171,7 @@ def test_megatron_s_own_parser_reads_the_layout(asked: Job) -> None:
 
 @pytest.mark.parametrize("asked", jobs(DEEPSPEED))
 def test_deepspeed_s_own_config_reads_the_file(asked: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DeepSpeed is no extra: `DS_BUILD_OPS=0 pip install deepspeed torch` in an environment of your own."""
+    """DeepSpeed is no extra: run `DS_BUILD_OPS=0 pip install deepspeed torch` in another environment."""
     known = pytest.importorskip("deepspeed.runtime.config")
     monkeypatch.setattr(known.dist, "get_world_size", lambda: asked.strategy.devices)
     monkeypatch.setattr(known.dist, "get_rank", lambda: 0)
@@ -207,7 +206,7 @@ _PARALLELISM = {
     "module_fqns_per_model_part": list,
 }
 _TITAN_GRAMMAR = {"training": _TRAINING, "parallelism": _PARALLELISM, "compile": {"enable": bool}}
-"""Per section the fields that are set, of `torchtitan/config/configs.py`; sections take no other names, as there."""
+"""Fields of each section that are set, from `torchtitan/config/configs.py`. Sections accept no other names."""
 
 
 def section(name: str, fields: dict[str, Any]) -> Any:
@@ -217,7 +216,7 @@ def section(name: str, fields: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def titan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Reads a configuration with stand-ins for the modules of torchtitan that it imports."""
+    """Return a function that reads a configuration, with stand-ins for the imported modules of torchtitan."""
 
     def read(asked: Job) -> Any:
         config = section("Config", {**_TITAN_GRAMMAR, "activation_checkpoint": object})
@@ -300,7 +299,7 @@ def test_two_copies_of_a_network_are_refused() -> None:
 
 @pytest.mark.parametrize("asked", jobs(TITAN))
 def test_torchtitan_s_own_manager_reads_the_module(asked: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchtitan's main needs a nightly PyTorch with Triton, and so an environment of your own."""
+    """torchtitan's main needs a nightly PyTorch with Triton, so it runs in another environment."""
     try:
         manager = importlib.import_module("torchtitan.config").ConfigManager()
         importlib.import_module("torchtitan.models.llama3.config_registry")

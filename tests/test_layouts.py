@@ -1,4 +1,4 @@
-"""Layouts with several stages per device: every layout of small graphs, memory as schedules hold it, and Megatron."""
+"""Layouts with several stages per device: brute force on small graphs, memory of schedules, and Megatron."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def solved(problem: PlacementProblem) -> PlacementReport:
 
 
 def network(times: Sequence[float], memory: Sequence[tuple[int, int]], *, weights_apart: bool = False) -> OperatorGraph:
-    """A chain of layers for training, with (weights, activations) of each; the backward takes twice the time."""
+    """Return a chain of layers in training, with (weights, activations) each. The backward takes twice the time."""
     operators, count = list[Operator](), len(times)
     names = ["embedding", *(f"layer{i}" for i in range(count - 2)), "head"]
     for name, time, (weights, kept) in zip(names, times, memory, strict=True):
@@ -106,7 +106,7 @@ def test_nothing_is_better_than_the_layout_found(seed: int, shape: LayoutShape, 
 
 @pytest.mark.parametrize(("seed", "shape", "devices", "stages"), CASES[: len(CASES) // 2])
 def test_what_stages_hold_in_flight_limits_a_layout(seed: int, shape: LayoutShape, devices: int, stages: int) -> None:
-    """Every cut of a chain of six layers, of random times and bytes, with what the referee counts."""
+    """Every cut of a chain of six layers with random times and bytes, with the memory that the referee counts."""
     choose = Random(seed)
     graph = network(
         [choose.choice((1, 2, 3, 5)) for _ in range(6)],
@@ -141,13 +141,13 @@ def test_the_bound_without_stages_is_one(seed: int, shape: LayoutShape) -> None:
 
 
 def llama(devices: int = 8) -> PlacementProblem:
-    """As Llama-3 70B with four tensor-parallel devices per stage: 80 equal layers, and a head of 1.9 layers."""
+    """Return a graph like Llama-3 70B with four devices per stage: 80 equal layers, and a head of 1.9 layers."""
     times = [0.03, *[1.0] * 80, 1.9]
     return asked(network(times, [(1, 0)] * 82), mesh(devices), StageLayout(5))
 
 
 def test_eighty_layers_in_five_stages_per_device_are_proved_and_no_worse_than_a_recipe() -> None:
-    """A device of ten layers each leaves the head with nine and one device with eleven, which nothing avoids."""
+    """With ten layers per device, the head would have nine and one device eleven. No layout avoids this."""
     problem = llama()
     report = solved(problem)
     assert report.status is Status.PROVED_OPTIMAL
@@ -223,7 +223,7 @@ def test_more_stages_than_operators_and_no_accelerators_are_infeasible() -> None
 
 
 def staged(graph: OperatorGraph, devices: int, stages: Sequence[int], shape: LayoutShape) -> Placement:
-    """An operator per group of three in each stage."""
+    """Return one operator per group of three in each stage."""
     per_device = (1 + max(stages)) // devices
     problem = asked(graph, mesh(devices), StageLayout(per_device, shape))
     numbers = [stage for stage in stages for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The course: every level is solved by its own solver and its own hints, and says nothing that was not computed."""
+"""The course: each level is solved by its solver and by its hints, and all its texts are computed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PUZZLES = [level for level in LEVELS if isinstance(level.task(), Puzzle)]
 ASSIGNMENTS = [level for level in LEVELS if isinstance(level.task(), Assignment)]
 KNOBS = [level for level in LEVELS if isinstance(level.task(), Knob)]
 SLOTS_HELD = {"4": Fraction(3, 4), "8": Fraction(5, 8)}
-"""V-Half over ZB-V by devices [Qi 2024]."""
+"""Memory of V-Half divided by that of ZB-V, by number of devices [Qi 2024]."""
 
 
 def named(level: Level) -> str:
@@ -100,7 +100,7 @@ def test_what_a_level_says_is_short_and_filled_in(level: Level) -> None:
 
 @pytest.mark.parametrize("level", PUZZLES, ids=named)
 def test_a_puzzle_is_proved_and_solved_by_its_coach(level: Level) -> None:
-    """Run by run, each time as the coach completes what is there."""
+    """Run by run, each time as the coach completes the present schedule."""
     puzzle, best = answer(level)
     assert best.status is Status.PROVED_OPTIMAL
     assert len(puzzle.plan.blocks) * puzzle.micro_batches <= 60, "one places it in ten minutes"
@@ -139,7 +139,7 @@ def test_what_is_claimed_of_the_knobs_is_computed_another_way() -> None:
     for each in found:
         held = [max(MemoryProfile.of(schedule).peaks) for _, schedule in each.schedules]
         assert each.value == Fraction(held[1], held[0])
-    for number, first in ((2, 13), (8, 5)):  # the least of all numbers, not of the stops alone
+    for number, first in ((2, 13), (8, 5)):  # the least of all numbers, not only of the slider's stops
         knob, found = outcomes(number)
         (right,) = knob.answers(found)
         assert knob.stops[right] == str(first)
@@ -306,7 +306,7 @@ def test_attention_over_chunks_on_any_devices_is_causal_attention(given: tuple[t
 
 
 def goes_on(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether two lists come to their ends where each send is done with its receive, or waits."""
+    """Return whether two lists finish if each send waits for its receive."""
     for mine, theirs in zip(first, second, strict=True):
         (verb, *what), (other, *which) = mine.split(), theirs.split()
         if verb == other or what != which:
@@ -382,7 +382,7 @@ def test_an_order_is_recognised_by_its_order_alone() -> None:
     assert orders_like(renumbered) == ("1F1B",)
     assert same_order(schedule, later)
     starts = schedule.starts.copy()
-    starts[[0, 1], 0] = starts[[1, 0], 0]  # F0 of two micro-batches, and nothing else
+    starts[[0, 1], 0] = starts[[1, 0], 0]  # only F0 of two micro-batches
     assert not same_order(schedule, Schedule.at_starts(plan, starts))
     assert not same_order(schedule, Schedule.at_starts(plan, schedule.starts[:4]))
 
@@ -408,7 +408,7 @@ def test_only_what_is_least_and_valid_is_reached() -> None:
 
 
 def test_the_coach_says_when_nothing_can_follow() -> None:
-    """Two micro-batches fill the memory of three blocks whose releases would have to come first."""
+    """Two micro-batches fill the memory of three blocks, whose releases would have to come first."""
     plan = build_shape("x-shape", ShapeParameters(devices=2, forward=1, backward=1, capacity=2))
     blocks = {block.name: b for b, block in enumerate(plan.blocks)}
     first = [block for block in plan.blocks if block.memory > 0 and not plan.predecessors[blocks[block.name]]]

@@ -1,4 +1,4 @@
-"""Shared uplinks: by hand, by the law of max-min fairness, and against a slow, obvious simulation."""
+"""Shared uplinks: examples by hand, max-min fairness, and agreement with a slow, simple simulation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mesh(nodes: int, per_node: int, uplink: float | None) -> DeviceMesh:
 
 
 def sends(pairs: list[tuple[int, int, int]]) -> Program:
-    """Of so many bytes, from and to, all at once."""
+    """Return a program of sends with these bytes, from and to these devices, all at once."""
     build = ProgramBuilder("sends")
     given_ = [build.input(f"x{i}", TensorType("int8", (size,), one)) for i, (size, one, _) in enumerate(pairs)]
     return build.finish([build.one("send", [x], to=to) for x, (_, _, to) in zip(given_, pairs, strict=True)])
@@ -50,7 +50,7 @@ def ends(program: Program, costs: MeshCosts, sharing: bool = True) -> list[float
 
 
 def test_two_transfers_share_what_leaves_their_node() -> None:
-    """1 MB and 2 MB over links of 1 MB/s, an uplink of 1 MB/s: half each until the first is through, after 2 s."""
+    """1 MB and 2 MB over links of 1 MB/s and an uplink of 1 MB/s. Each has half until the first one ends, after 2 s."""
     program = sends([(1_000_000, 1, 3), (2_000_000, 2, 4)])
     assert ends(program, MeshCosts(mesh(2, 2, 1e6))) == pytest.approx([2.001, 3.001])
     assert ends(program, MeshCosts(mesh(2, 2, 1.5e6))) == pytest.approx([0.001 + 4 / 3, 0.001 + 4 / 3 + 1])
@@ -65,14 +65,14 @@ def test_both_ways_do_not_meet_and_neither_does_what_stays_inside() -> None:
 
 
 def test_what_a_full_uplink_leaves_goes_to_others() -> None:
-    """Two leave node 0, one of them for node 2, where two from node 1 arrive as well: thirds of node 2's uplink."""
+    """Two transfers leave node 0. One goes to node 2, where two from node 1 arrive: each has a third of its uplink."""
     program = sends([(1_000_000, 1, 4), (1_000_000, 2, 7), (1_000_000, 5, 8), (1_000_000, 6, 9)])
     costs = MeshCosts(replace(mesh(3, 3, 1.2e6), default_link=Link(1e6)))
     assert ends(program, costs) == pytest.approx([1 / 0.8, 1 / 0.4, 1 / 0.4, 1 / 0.4])
 
 
 def test_an_allreduce_loads_the_uplinks_that_its_ring_crosses() -> None:
-    """Four devices on two nodes with one port each: 1.5 MB round a ring, of which one pair leaves each node.
+    """Four devices on two nodes with one port each: 1.5 MB in a ring, of which one pair of neighbours leaves each node.
 
     Two rings share; the latency is that of a tree, up and down, whose nodes are a chain of two devices.
     """
@@ -101,7 +101,7 @@ flows = st.builds(
 
 @given(st.lists(flows, min_size=1, max_size=8), st.floats(0.1, 20))
 def test_rates_are_max_min_fair(asked: list[Flow], uplink: float) -> None:
-    """Feasible, and each flow is as fast as its link, or the fastest (with others) on some full uplink."""
+    """Each flow is as fast as its link, or among the fastest on some full uplink."""
     rates = fair_rates(asked, uplink)
     load: dict[Uplink, float] = defaultdict(float)
     most: dict[Uplink, float] = defaultdict(float)
@@ -157,7 +157,7 @@ def test_sharing_needs_a_mesh() -> None:
 
 
 def slowly(program: Program, costs: MeshCosts, overlap: bool) -> dict[int, float]:
-    """Starts of all operations, by looking at everything at every event."""
+    """Return the start of each operation, computed by a scan of everything at every event."""
     made_by = {value: i for i, op in enumerate(program.ops) for value in op.outputs}
     lasts, streams = [], []
     for op in program.ops:
@@ -167,8 +167,8 @@ def slowly(program: Program, costs: MeshCosts, overlap: bool) -> dict[int, float
     crossings = [crossing(program, costs, i) for i in range(len(program.ops))]
     starts: dict[int, float] = {}
     done: set[int] = set()
-    quiet: dict[int, float] = {}  # of what runs and does not flow yet: until when
-    left: dict[int, float] = {}  # of what flows: bytes of each pair
+    quiet: dict[int, float] = {}  # running operations that move no bytes yet, with their ends
+    left: dict[int, float] = {}  # moving transfers, with the bytes of each pair
     now = 0.0
     while len(done) < len(program.ops):
         for i, op in enumerate(program.ops):
@@ -193,7 +193,7 @@ def slowly(program: Program, costs: MeshCosts, overlap: bool) -> dict[int, float
 
 
 def crossing(program: Program, costs: MeshCosts, i: int) -> Flow | None:
-    """What a send or an allreduce moves between nodes, worked out anew."""
+    """Return the bytes of a send or an allreduce between nodes, computed independently."""
     op = program.ops[i]
     if not find_operator(op.kind).pattern:
         return None
@@ -230,7 +230,7 @@ def crossing(program: Program, costs: MeshCosts, i: int) -> Flow | None:
 
 
 def slow_rates(asked: dict[int, Flow | None], uplink: float) -> dict[int, float]:
-    """Fix the slowest share that any link or uplink allows, again and again."""
+    """Repeatedly fix the slowest share that any link or uplink allows."""
     fixed: dict[int, float] = {}
     while len(fixed) < len(asked):
         shares: list[tuple[float, list[int]]] = []

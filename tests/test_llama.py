@@ -1,4 +1,4 @@
-"""Decoders like Llama's: published parameter counts, their meaning, and decoding after a prefill."""
+"""Decoders like Llama: published parameter counts, their meaning, and decoding after a prefill."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARAMETERS = {
     "gemma-2-27b": 27_227_128_320,
     "phi-3-mini": 3_821_079_552,
 }
-"""As the published checkpoints have them, tied weights counted once."""
+"""Parameters of the published checkpoints. Tied weights count once."""
 PLAIN = LlamaSpec(
     micro_batch=2,
     dtype="fp64",

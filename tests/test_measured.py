@@ -1,4 +1,4 @@
-"""Measured runs: what is fitted to them, predicted from them, and held against them; without PyTorch."""
+"""Measured runs: fits, predictions and comparisons, without PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tessel_core.workbench.running import Prediction, RunReport
 
 
 def measured(schedule: Schedule, **more: object) -> MeasuredRun:
-    """As if a schedule in nanoseconds had run as it stands."""
+    """Return a run in which a schedule in nanoseconds took exactly its planned times."""
     devices = [schedule.plan.blocks[b].devices for b in schedule.block.tolist()]
     starts, ends = (
         tuple((moment,) * len(on) for moment, on in zip(column.tolist(), devices, strict=True))
@@ -31,7 +31,7 @@ def measured(schedule: Schedule, **more: object) -> MeasuredRun:
 
 
 def real(seed: int) -> tuple[Schedule, Schedule]:
-    """A schedule in steps, and its order at its earliest with durations and lags in nanoseconds."""
+    """Return a schedule in steps, and the earliest times of its order with durations and lags in nanoseconds."""
     choose = random.Random(seed)
     plan = some_network(choose, 3)
     asked = some_schedule(choose, plan, 4)
@@ -49,7 +49,7 @@ def real(seed: int) -> tuple[Schedule, Schedule]:
 
 @pytest.mark.parametrize("seed", seeds(60))
 def test_what_is_fitted_to_a_run_predicts_it(seed: int) -> None:
-    """Durations and every start to the nanosecond, and lags that are no longer than there was room for."""
+    """Durations and starts agree to the nanosecond. Lags are at most the gaps that the run had."""
     _, ran = real(seed)
     run = measured(ran)
     fit = Fit.of(run.schedule.plan, expected(run))
@@ -66,7 +66,7 @@ def test_what_is_fitted_to_a_run_predicts_it(seed: int) -> None:
 
 
 def test_a_gap_after_every_run_counts_to_its_block() -> None:
-    """A device that is busy with something else for 100 ns after each run."""
+    """A device that does other work for 100 ns after each run."""
     _, ran = real(1)
     wider = replace(ran.plan, blocks=tuple(replace(each, duration=each.duration + 100) for each in ran.plan.blocks))
     order = Schedule(wider, 4, ran.block, ran.micro_batch, np.arange(len(ran.start)))

@@ -1,4 +1,4 @@
-"""Megatron-LM's layouts: exports read back, what is read becomes a placement, what is wrong names its place."""
+"""Megatron-LM's layouts: exports read back, layouts become placements, and errors name their place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tessel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def unrolled(text: str) -> list[str]:
-    """As Megatron-LM's own parser does it: groups, then letters, are written out."""
+    """Expand groups, then letters, as Megatron-LM's parser does."""
     text = text.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         text = re.sub(pattern, lambda match: match[1] * int(match[2]), text)

@@ -1,4 +1,4 @@
-"""Meshes: which link joins which devices, what is refused, and the presets by their data sheets."""
+"""Meshes: links between devices, refusals, and presets that match data sheets."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_every_preset_is_linked_and_its_times_can_be_derived(name: str) -> None:
 
 
 def test_presets_are_what_the_data_sheets_say() -> None:
-    """Each way: half of what NVLink carries both ways; a port of 400, 200 or 100 Gb/s."""
+    """Per direction: half of NVLink's total of both directions, and a port of 400, 200 or 100 Gb/s."""
     sheet = {"h200": (450e9, 50e9, 400e9), "h100": (450e9, 50e9, 400e9)}
     sheet |= {"a100": (300e9, 25e9, 200e9), "v100": (150e9, 12.5e9, 50e9)}
     sheet |= {"b200": (900e9, 50e9, 400e9), "h100-500w-96gb": (450e9, 50e9, 400e9)}
@@ -102,7 +102,7 @@ def test_presets_are_what_the_data_sheets_say() -> None:
 
 
 def test_a_mesh_of_any_size_has_a_name() -> None:
-    """Nodes of eight, or as many as are said; the largest is built in less than its JSON takes."""
+    """Nodes have eight devices, or as many as the name says. The largest mesh is built faster than its JSON."""
     mesh = find_mesh("a100-280")
     assert (mesh.name, len(mesh.devices), mesh.devices[-1].node) == ("a100-280", 280, 34)
     assert find_mesh("h100-500w-96gb-16").kinds == ("h100-500w-96gb",)
