@@ -36,7 +36,10 @@ MADE = [name for name in EXPORTS if name not in ("png", "svg", "megatron")]
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Tessel:
-    """Runs a command in a folder with a plan, a schedule of it, Tessel's own JSON of that, and a broken one."""
+    """Return a function that runs a command in a folder with test files.
+
+    They are a plan, its schedule in two formats, and a broken schedule.
+    """
     monkeypatch.chdir(tmp_path)
     plan = load_sample("v-shape-4")
     report = solve_schedule("1f1b", plan, 6)

@@ -22,7 +22,10 @@ ASKED = ("program", *NETWORK, "--placement", "p.json", "--schedule", "s.json")
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """In a folder with a small GPT's graph, its placement on two devices, the plan and a schedule of it."""
+    """Return a function that runs a command in a folder with test files.
+
+    They are a small GPT, its placement on two devices, its plan and a schedule.
+    """
     monkeypatch.chdir(tmp_path)
     run = terminal(monkeypatch, capsys)
     assert run("graph", *NETWORK, "--out", "g.json").code == 0

@@ -68,7 +68,10 @@ def lines(schedule: Schedule) -> dict[str, list[Run]]:
 
 
 def turned_by_brute_force(before: Schedule, after: Schedule) -> dict[tuple[str, str, str], int]:
-    """Per device and two blocks, how many neighbours, of the runs that are on it in both, were the other way round."""
+    """Return the number of reversed neighbours for each device and pair of blocks.
+
+    Only runs that are on the device in both schedules count.
+    """
     found, was = dict[tuple[str, str, str], int](), lines(before)
     for device, line in lines(after).items():
         common = [run for run in line if run in was[device]]

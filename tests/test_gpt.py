@@ -120,7 +120,10 @@ def test_each_half_costs_about_a_forward_and_the_weight_half_less(size, devices,
 
 @every_sample
 def test_the_input_half_releases_what_no_weight_needs(size, devices, micro_batch):
-    """Statistics of attention and norms, below 1 %; of the loss, 4 of 6 bytes a logit, and its norm's input."""
+    """It releases the statistics of attention and norms, below 1 %.
+
+    Of the loss it releases 4 of 6 bytes per logit and its norm's input.
+    """
     split, gpt = load_sample(f"gpt-{size}-split-v-{devices}"), GPT_3[size]
     tokens = micro_batch * 2048
     for d in range(devices):

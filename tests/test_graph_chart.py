@@ -33,7 +33,10 @@ MEGABYTES_2 = 2_000_000
 
 
 def halves(graph: OperatorGraph, parts: int = 2) -> Placement:
-    """Forward operators in equal parts, in the order of the graph; backward ones with their mates."""
+    """Place forward operators in equal parts, in the order of the graph.
+
+    Backward operators follow their forward ones.
+    """
     forward = [operator.name for operator in graph.operators if not operator.backward]
     part = {name: i * parts // len(forward) for i, name in enumerate(forward)}
     on = tuple((part[operator.forward_of or operator.name],) for operator in graph.operators)

@@ -126,7 +126,7 @@ def test_a_grid_holds_every_combination_that_the_devices_allow() -> None:
 
 
 def test_choices_without_effect_are_left_out_where_the_grid_has_the_others() -> None:
-    """With one replica no stage of ZeRO, with whole sequences one method, without shared tensors no cut of tokens."""
+    """ZeRO needs replicas, a context method needs context parallelism, and a sequence cut needs tensor parallelism."""
     gpt = find_family("gpt")
     grid = Grid(tensor=(1, 2), context=(1, 2), zero=(0, 3), context_method=tuple(ContextMethod), sequence_parallel=True)
     found = [each.strategy for each in grid.configurations(gpt)]

@@ -1,4 +1,4 @@
-"""Pictures of meshes, by their data."""
+"""Pictures of meshes, tested on their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mesh files: what is written reads back, and what is wrong is said in one sentence that names the place."""
+"""Mesh files: what is written reads back, and errors give one sentence that names the place."""
 
 from __future__ import annotations
 

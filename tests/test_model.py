@@ -1,4 +1,4 @@
-"""The nouns against independent recounts, and against brute force over all orders."""
+"""The data types agree with independent counts, and with brute force over all orders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ quickly = settings(max_examples=examples(60), deadline=None)
 
 
 def some_runs(plan: MicroBatchPlan, seed: int) -> Schedule:
-    """Any starts at all: most break rules."""
+    """Return random starts, most of which break rules."""
     choose = random.Random(seed)
     count = choose.randint(1, 12)
     block = [choose.randrange(len(plan.blocks)) for _ in range(count)]
@@ -101,7 +101,7 @@ def test_a_schedule_keeps_its_runs_in_order_of_start(plan: MicroBatchPlan, seed:
 
 @pytest.mark.parametrize("name", ["v-shape-4", "k-shape-4", "m-shape-4", "split-v-4", "mt5-v-4"])
 def test_phases_are_the_complete_instances_and_what_is_before_and_after(name: str):
-    """Instance i of the repetend is what starts from i·period on, counted from its first start."""
+    """Instance i of the repetend has the runs that start from i·period on, counted from its first start."""
     schedule = solve_schedule("tessel", load_sample(name), 24, TesselConfig(objective=PERIOD)).solution
     assert schedule is not None
     steady = schedule.repetend
@@ -169,7 +169,7 @@ def test_a_steady_state_that_holds_no_repetition_is_refused(period: int, unroll:
 
 
 def all_orders_keep_memory(blocks: list[Block], dependencies: list[Dependency], devices: int) -> bool:
-    """The definition itself: over every order that the dependencies allow."""
+    """Apply the definition: check every order that the dependencies allow."""
     for order in permutations(blocks):
         place = {block.name: i for i, block in enumerate(order)}
         if any(place[dep.predecessor] > place[dep.successor] for dep in dependencies):
@@ -182,7 +182,10 @@ def all_orders_keep_memory(blocks: list[Block], dependencies: list[Dependency], 
 
 
 def draw(seed: int) -> tuple[list[Block], list[Dependency], int]:
-    """Blocks with one to three holds, now and then disturbed, dependencies, and the number of devices."""
+    """Draw blocks with one to three memory changes, dependencies, and the number of devices.
+
+    Some changes are invalid.
+    """
     choose = random.Random(seed)
     count, devices = choose.randint(2, 6), choose.randint(1, 2)
     names = [f"b{i}" for i in range(count)]
@@ -217,7 +220,7 @@ def test_a_plan_is_well_formed_exactly_when_every_order_keeps_memory():
 
 @pytest.mark.parametrize("well_formed", [True, False])
 def test_both_answers_are_common(well_formed: bool):
-    """Of the draws above: not all memories are good, and not all are bad."""
+    """The draws above include both valid and invalid memories."""
     assert sum(all_orders_keep_memory(*draw(seed)) == well_formed for seed in range(400)) >= 80
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: published parameter counts, their meaning, and decoding from latents."""
+"""Mixtures of experts: published parameter counts, their meaning, and decoding with a latent cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARAMETERS = {
     "deepseek-v3": 671_026_419_200,
     "kimi-k2": 1_026_408_232_448,
 }
-"""As the published checkpoints have them; of DeepSeek-V3 without the layer that predicts further tokens."""
+"""Parameters of the published checkpoints. DeepSeek-V3 counts without its multi-token prediction layer."""
 GROUPED = MoeSpec(
     micro_batch=2,
     dtype="fp64",
@@ -89,20 +89,23 @@ def test_a_graph_of_deepseek_is_built_by_operator_with_what_is_active() -> None:
 
 
 def test_stages_of_deepseek_are_uneven() -> None:
-    """Its first layers do less than the others."""
+    """Its first layers do less work than the others."""
     spec = replace(MOE.presets["deepseek-v3"], training=True, granularity="layers")
     flops = {each.name: each.flops for each in build_graph("moe", spec).operators}
     assert flops["layer0"] != flops["layer3"] == flops["layer4"]
 
 
 def test_placements_of_deepseek_have_uneven_stages() -> None:
-    """Three dense layers at the front make room for a fifth layer in the first stage; without them stages are even."""
+    """Three dense layers at the front leave time for a fifth layer in the first stage.
+
+    Without them, stages are even.
+    """
     loads, layers = dict[int, list[float]](), dict[int, list[int]]()
     mesh = find_mesh("h200-4")
     for dense in (3, 0):
         spec = replace(MOE.presets["deepseek-v3"], layers=16, dense_layers=dense, training=True, granularity="layers")
         problem = PlacementProblem.on_mesh(costed(build_graph("moe", spec), mesh, CostOptions()), mesh)
-        # Four devices are few for the weights of 16 layers: times alone count here.
+        # Four devices cannot hold the weights of 16 layers. Only times count here.
         problem = replace(problem, devices=tuple(replace(each, memory_capacity=None) for each in problem.devices))
         report = solve_placement("dp", problem)
         assert report.solution is not None

@@ -1,4 +1,4 @@
-"""One operation of a simulation closely: what it waited for explains when it starts, and the lines of its rank."""
+"""Details of one simulated operation: the causes of its start, and the program lines of its rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ every_trace = pytest.mark.parametrize("name", SIMULATIONS)
 
 
 def ends(trace: Trace, op: int) -> float:
-    """The latest moment at which it is done with anything."""
+    """Return the latest end of the device on any stream."""
     made = [float(trace.ready[value]) for value in trace.program.ops[op].outputs]
     return max([run.start + run.seconds for run in runs_of(trace, op)] + made)
 

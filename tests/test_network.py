@@ -1,4 +1,4 @@
-"""A plan understood as a network: whose gradient each backward block runs, and where there is none to understand."""
+"""Plans read as networks: each backward block belongs to a forward block, or the plan is refused."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def named(plan: MicroBatchPlan, found: dict[int, tuple[int, ...]]) -> dict[str, 
 
 
 def each(names: str, *devices: int) -> list[tuple[str, BlockKind, int]]:
-    """Blocks for `chain`, their kinds after their first letters."""
+    """Return blocks for `chain`. The first letter of a name is its kind."""
     kinds = {"F": FORWARD, "B": BACKWARD, "W": WEIGHT, "L": OTHER, "E": FORWARD}
     return [(name, kinds[name[0]], device) for name, device in zip(names.split(), devices, strict=True)]
 
 
 def chain(*blocks: tuple[str, BlockKind, int], more: str = "") -> MicroBatchPlan:
-    """Blocks one after the other, and more dependencies as in "F0 F2, B2 B0"."""
+    """Return a plan of blocks in a row, with further dependencies from text such as "F0 F2, B2 B0"."""
     names = [name for name, _, _ in blocks]
     arcs = [(a, b) for a, b in pairwise(names)] + [tuple(each.split()) for each in more.split(",") if each]
     devices = tuple(PlanDevice(f"gpu{d}") for d in range(1 + max(device for _, _, device in blocks)))
@@ -42,7 +42,7 @@ def chain(*blocks: tuple[str, BlockKind, int], more: str = "") -> MicroBatchPlan
 @pytest.mark.parametrize("devices", [2, 4, 6])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_is_a_network(shape: str, devices: int, held: int) -> None:
-    """Names of the shapes say which forward block belongs to which backward block; memory does not matter."""
+    """Names of the shapes tell which backward block belongs to which forward block. Memory does not matter."""
     plan = build_shape(shape, replace(SHAPES[shape].defaults, devices=devices, memory=held))
     network = Network.of(plan)
     forward_of = {"Eb": "E", "Db": "D", "Jb": "J"}
@@ -57,7 +57,7 @@ def test_every_shape_is_a_network(shape: str, devices: int, held: int) -> None:
 
 
 def test_every_sample_and_form_is_a_network_of_the_plan_s_stages() -> None:
-    """Where memory ties one forward to one backward block, that is the one whose gradient it runs."""
+    """If memory links a forward block to one backward block, that one computes its gradient."""
     plans = [load_sample(sample.name) for sample in list_samples()]
     plans += [plan for name in NETWORKS for plan in forms_of(name, Terms(devices=4))[0].values()]
     for plan in plans:

@@ -110,12 +110,12 @@ SIZES = {
         "style": "gemma2",
     },
 }
-"""Options below those that forms allow, so that finite differences take seconds."""
+"""Sizes below the limits of the forms, so that finite differences take seconds."""
 every_network = pytest.mark.parametrize("family", SIZES)
 
 
 def tiny(family: str, **changes: object) -> GraphSpec:
-    """Two samples in float64, which no form offers."""
+    """Return a tiny network with two samples in float64, a format that no form offers."""
     sizes = {"micro_batch": 2, "dtype": "fp64", "training": True, **SIZES[family], **changes}
     spec: GraphSpec = GRAPHS[family].spec(**sizes)
     return spec
@@ -123,7 +123,7 @@ def tiny(family: str, **changes: object) -> GraphSpec:
 
 def forward(family: str, **changes: object) -> Distributed:
     spec = tiny(family, **changes)
-    # Of two stages, where those of published depths have four, and with fewer channels.
+    # Two stages instead of the published four, with fewer channels
     if isinstance(spec, ResNetSpec):
         return resnet(spec, (2, 1), 4)
     if isinstance(spec, SwinSpec):
@@ -134,7 +134,10 @@ def forward(family: str, **changes: object) -> Distributed:
 
 
 def inputs(model: Distributed, seed: int) -> dict[str, Array]:
-    """Row numbers below 2, which all tables but one have, a batch of 2, scales about 1, and other numbers about 0."""
+    """Return random inputs.
+
+    Row numbers are below 2, the size of the smallest table, scales are about 1, others about 0.
+    """
     draw, found = np.random.default_rng(seed), dict[str, Array]()
     for value, piece in model.piece_of.items():
         kind, middle = model.program.types[value], 1.0 if piece.name.endswith("scale") else 0.0
@@ -151,7 +154,7 @@ def test_every_family_is_tried() -> None:
 
 @every_network
 def test_gradients_are_finite_differences(family: str) -> None:
-    """Of each weight, in some direction."""
+    """Each weight is changed in a random direction."""
     model = forward(family)
     verify(model.program)
     check_gradients(model, inputs(model, 3))
@@ -178,7 +181,7 @@ def test_splitting_recomputing_and_sharing_mean_the_same(family: str) -> None:
 
 @every_network
 def test_a_larger_batch_has_the_same_weights(family: str) -> None:
-    """A name each."""
+    """Their names are the same too."""
     one, two = (forward(family, micro_batch=size) for size in (2, 4))
     names = [[piece.name for piece in model.inputs] for model in (one, two)]
     assert names[0] == names[1]
@@ -187,7 +190,7 @@ def test_a_larger_batch_has_the_same_weights(family: str) -> None:
 
 @pytest.mark.parametrize("family", [name for name in SIZES if name != "resnet"])
 def test_samples_are_apart(family: str) -> None:
-    """The output of each sample alone; batch norms of a ResNet mix them."""
+    """Each output depends on one sample. The batch norms of a ResNet mix samples."""
     two, one = (forward(family, training=False, micro_batch=size) for size in (2, 1))
     given = inputs(two, 6)
     whole = {piece.name: array for piece, array in two.run(given)}
@@ -213,7 +216,7 @@ def test_a_token_is_predicted_from_those_before(family: str) -> None:
 
 
 def test_a_block_of_the_evoformer_computes_its_algorithms() -> None:
-    """The supplementary algorithms, index by index."""
+    """Computed from the supplementary algorithms, index by index."""
     model = forward("evoformer", training=False, blocks=1, micro_batch=1)
     given = inputs(model, 8)
     found = {piece.name: array[0] for piece, array in model.run(given)}
@@ -230,7 +233,10 @@ def test_a_block_of_the_evoformer_computes_its_algorithms() -> None:
         return np.asarray(1 / (1 + np.exp(-x)))
 
     def attention(part: str, x: Array, normed: Array, scores: str, values: str, bias: Array | None) -> Array:
-        """Scores [.., heads] of first and second index, by the letters of `scores`, and what they weigh."""
+        """Return attention over arrays with these einsum letters.
+
+        Scores have shape [.., heads] over two indices, and weigh the values.
+        """
         packed = linear(f"{part}/qkv", normed)
         q, k, v = np.moveaxis(packed.reshape(*packed.shape[:2], 2, 3, 2), 3, 0)
         logits = np.einsum(scores, q, k) / np.sqrt(2) + (0 if bias is None else bias)
@@ -259,10 +265,10 @@ def test_a_block_of_the_evoformer_computes_its_algorithms() -> None:
         update = linear(f"{part}/projection", norm(f"{part}/product_norm", update))
         pair = pair + update * sigmoid(linear(f"{part}/gate", normed))
     normed = norm("triangle_starting/norm", pair)
-    bias = linear("triangle_starting/bias", normed)[None]  # of j and k, for each i
+    bias = linear("triangle_starting/bias", normed)[None]  # over j and k, for each i
     pair = attention("triangle_starting", pair, normed, "ijhc,ikhc->ijkh", "ijkh,ikhc->ijhc", bias)  # 13
     normed = norm("triangle_ending/norm", pair)
-    bias = linear("triangle_ending/bias", normed).swapaxes(0, 1)[None]  # of k and i, for each j
+    bias = linear("triangle_ending/bias", normed).swapaxes(0, 1)[None]  # over k and i, for each j
     pair = attention("triangle_ending", pair, normed, "ijhc,kjhc->jikh", "jikh,kjhc->ijhc", bias)  # 14
     pair = transition("pair_transition", pair)  # 15
     np.testing.assert_allclose(found["msa_out"], msa, rtol=1e-9)
@@ -279,7 +285,7 @@ def test_training_adds_operators_to_those_of_inference(family: str) -> None:
 @every_network
 @pytest.mark.parametrize("seed", seeds(3))
 def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int) -> None:
-    """Losses and every gradient, in any order of two micro-batches; batch norms look at a whole batch."""
+    """Losses and every gradient agree, in any order of two micro-batches. Batch norms would mix the whole batch."""
     choose, mesh = Random(seed), find_mesh("h200-3")
     count = 1 if family == "resnet" else 2
     model = forward(family, micro_batch=2 // count)
@@ -298,7 +304,7 @@ def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int)
     whole = Gradients()(forward(family))
     same_meaning(whole, found, inputs(whole, seed), 1e-9)
     simulated = simulate(found.program, mesh).latency
-    # One block at a time, branches wait for each other in the schedule, and in the program for what they take alone.
+    # In the schedule, branches wait for each other's block. In the program they only wait for their inputs.
     assert order == "sequential" or simulated >= schedule.makespan / 1e9 - 1e-9 * len(schedule.start)
 
 
@@ -309,7 +315,7 @@ def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int)
     ids=str,
 )
 def test_strategies_mean_the_same(family: str, strategy: Strategy) -> None:
-    """Losses and every gradient; batch norms would look at a whole batch."""
+    """Losses and every gradient agree. Batch norms would mix the whole batch."""
     more = {"channels": 32, "image": 64} if family == "swin" else {}
     known, work = find_family(family), NetworkWork(family, tiny(family, micro_batch=4, **more))
     whole = Gradients()(GRAPHS[family].program(work.options))
@@ -321,7 +327,7 @@ def test_strategies_mean_the_same(family: str, strategy: Strategy) -> None:
     kept = [place for place, piece in enumerate(spread.outputs) if piece.name in {each.name for each in whole.outputs}]
     program = replace(spread.program, outputs=tuple(spread.program.outputs[place] for place in kept))
     changed = replace(spread, program=program, outputs=tuple(spread.outputs[place] for place in kept))
-    same_meaning(whole, changed, {**given, "step": np.array(1)}, 1e-8)  # some gradients are 0 but for rounding
+    same_meaning(whole, changed, {**given, "step": np.array(1)}, 1e-8)  # some gradients are 0 except for rounding
 
 
 @pytest.mark.parametrize("family", [name for name in GRAPHS if name not in ("gpt", "mlp")])
@@ -330,7 +336,7 @@ def test_every_family_is_simulated_and_says_what_it_cannot(family: str) -> None:
     size = {"evoformer": {"blocks": 2}}.get(family, {})
     spec, mesh = known.spec(batch=8, **size), find_mesh("h200-4")
     alone, two = (simulate_strategy(known, spec, Strategy(data), mesh).trace.latency for data in (1, 2))
-    assert 0.45 * alone < two < 1.1 * alone  # launches do not become fewer
+    assert 0.45 * alone < two < 1.1 * alone  # the number of launches stays the same
     assert spec.layers > 1
     assert known.sizes_of(spec)["batch"] == 8
     assert "batch 8" in known.describe(spec)

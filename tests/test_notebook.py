@@ -1,4 +1,4 @@
-"""Nouns in notebooks, and the functions that `import tessel_core` offers."""
+"""Objects shown in notebooks, and the functions that `import tessel_core` offers."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ SHOWN = {
 
 
 def page_in(html: str) -> str:
-    """The page in the frame of an output."""
+    """Return the page inside the frame of an output."""
     (text,) = re.findall(r'<iframe [^>]*sandbox="allow-scripts" srcdoc="([^"]*)"', html)
     return unescape(text)
 
 
 def data_in(html: str) -> bytes:
-    """What the timeline in the frame draws."""
+    """Return the data that the timeline in the frame draws."""
     (text,) = re.findall(r'atob\("([^"]*)"\)', page_in(html))
     return b64decode(text)
 

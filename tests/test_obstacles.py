@@ -1,4 +1,4 @@
-"""Why not earlier: obstacles against brute force, which moves one run and asks the rules."""
+""" "Why not earlier" agrees with brute force, which moves one run and checks the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F, B = BlockKind.FORWARD, BlockKind.BACKWARD
 
 
 def limited(schedule: Schedule) -> list[float]:
-    """Capacities; devices that hold more than theirs have no limit."""
+    """Return the capacities. Devices that hold more than their capacity have no limit."""
     held = peaks(schedule.plan, runs_of(schedule))
     return [
         float("inf") if device.memory_capacity is None or most > device.memory_capacity else device.memory_capacity
@@ -29,7 +29,10 @@ def limited(schedule: Schedule) -> list[float]:
 def legal(
     schedule: Schedule, row: int, start: int, without: tuple[Obstacle, ...] = (), rooms: list[float] | None = None
 ) -> bool:
-    """Whether a run may start then, all others staying, once some obstacles are gone: runs, arcs or limits."""
+    """Return whether a run may start then, if these obstacles are removed.
+
+    Obstacles are runs, edges or limits. All other runs stay.
+    """
     plan, runs = schedule.plan, runs_of(schedule)
     moved: Run = (runs[row][0], runs[row][1], start)
     others = [run for i, run in enumerate(runs) if i != row]
@@ -53,7 +56,7 @@ def legal(
 
 
 def leads_back(obstacles: Obstacles, row: int) -> bool:
-    """Whether any way through what binds ends at a run that starts at 0."""
+    """Return whether some path of binding constraints ends at a run that starts at 0."""
     seen, ahead = {row}, [row]
     while ahead:
         here = ahead.pop()
@@ -144,7 +147,7 @@ TIGHT = MicroBatchPlan(
 
 
 def test_memory_is_named_where_the_gap_itself_waits_for_data() -> None:
-    """gpu0 idles from 1 to 4 for F1; the second F0 could go there, but for B0's release at 5."""
+    """gpu0 idles from 1 to 4 for F1. The second F0 could run there, except for B0's release at 5."""
     schedule = Schedule.from_starts(TIGHT, np.array([[0, 2, 4], [5, 7, 9]]))
     chain = Obstacles.of(schedule).chain(3)
     names = [TIGHT.blocks[schedule.block[link.row]].name for link in chain]
@@ -178,7 +181,7 @@ def test_the_critical_path_goes_through_the_order_of_runs() -> None:
 
 @pytest.mark.parametrize("name", ["v-shape-4", "x-shape-4", "m-shape-4", "k-shape-4", "split-v-4", "mt5-v-4"])
 def test_the_critical_path_of_what_is_proved_begins_at_time_0(name: str) -> None:
-    """No run of a shortest schedule's path could be earlier, whichever of several obstacles is named."""
+    """No run on the path of a shortest schedule can be earlier, whichever of several obstacles is named."""
     report = solve_schedule("tessel", load_sample(name), 16)
     schedule = report.solution
     assert schedule is not None

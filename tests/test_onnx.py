@@ -1,4 +1,4 @@
-"""ONNX models as operator graphs: figures worked by hand, what is folded, what is tied, what is said beside."""
+"""ONNX models as operator graphs: costs by hand, folded constants, tied weights, and notes for the user."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tessel_core.networks.onnx import model_graph, network_graph
 
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
 REFUSED = ("is a sequence, but only tensors can be read", "has elements of type STRING, which are not supported")
-"""Reasons that are about the model."""
+"""Reasons that concern the model."""
 
 
 def test_every_model_that_the_package_ships_is_read_or_refused_for_what_it_is() -> None:
-    """Opsets from 1 on, among them 112 that are older than 7."""
+    """Opsets from 1 on. 112 of the models are older than opset 7."""
     read, old = 0, 0
     for path in sorted(SHIPPED.rglob("*.onnx")):
         data = path.read_bytes()
@@ -56,7 +56,7 @@ def test_every_model_that_the_package_ships_is_read_or_refused_for_what_it_is() 
     ],
 )
 def test_networks_whose_dropouts_have_masks(name: str, parameters: int, flops: float) -> None:
-    """Published numbers of parameters; the mask is a tensor that nothing takes."""
+    """Parameters equal the published numbers. The mask is an output that nothing uses."""
     graph = network_graph(translate(skeleton_of((SHIPPED / "light" / f"light_{name}.onnx").read_bytes()), {})).graph
     assert sum(each.weight_bytes or 0 for each in graph.operators) == 4 * parameters
     assert sum(each.flops or 0 for each in graph.operators) == pytest.approx(flops, rel=0.01)
@@ -73,7 +73,7 @@ def test_a_mask_that_is_taken_is_as_large_as_what_is_dropped_from() -> None:
 
 
 def test_an_old_operator_that_is_not_converted_is_refused() -> None:
-    """`Cast` named its format by a word until opset 6, and the package has no way from there."""
+    """Up to opset 6, `Cast` named its format by a word. The onnx package cannot convert it."""
     node = helper.make_node("Cast", ["x"], ["y"], to="INT32")
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy"]
     model = helper.make_model(helper.make_graph([node], "g", value[:1], value[1:]))
@@ -107,7 +107,7 @@ def test_a_perceptron(opset: int) -> None:
 
 
 def test_a_convolutional_network_with_branches() -> None:
-    """Images of 8 x 8 in a batch of 2.  Both halves leave the split together; the flattened tensor is a view."""
+    """Images of 8 x 8 in a batch of 2. Both parts of the split stay together, and the flattened tensor is a view."""
     graph = read_here(cnn()).graph
     eight, half = 4 * 2 * 8 * 64, 4 * 2 * 4 * 64
     expected = {
@@ -132,7 +132,7 @@ def test_a_convolutional_network_with_branches() -> None:
 
 @pytest.mark.parametrize("opset", [17, 21])
 def test_a_transformer(opset: int) -> None:
-    """Its shapes are computed in the model, and fold away; what is left has the FLOPs and weights of a GPT."""
+    """The model computes its shapes, which are folded. The rest has the FLOPs and weights of a GPT."""
     layers, hidden, heads, vocabulary, length, batch = 2, 16, 4, 50, 8, 3
     file = read_here(transformer(layers, hidden, heads, vocabulary, length, "batch", opset), batch=batch)
     kinds = Counter(each.kind for each in file.graph.operators)
@@ -158,7 +158,7 @@ def test_a_transformer(opset: int) -> None:
 
 
 def test_outputs_of_one_node_leave_it_together() -> None:
-    """As in every graph, an operator has one output: all that others take of it."""
+    """An operator of a graph has one output: everything that other operators use of it."""
     writer = Writer()
     left, right = writer.split("Split", "x", writer.numbers("sizes", 1, 3), to=("left", "right"), axis=1)
     writer.add("Relu", left, to="a")
@@ -179,13 +179,13 @@ def test_views_alone_are_shown_and_nothing_at_all_is_refused() -> None:
 
 
 def test_an_lstm() -> None:
-    """Five steps, two samples, 8 inputs, 16 units, both ways; only the sequence of states is used."""
+    """Five steps, two samples, 8 inputs, 16 units, in both directions. Only the sequence of states is used."""
     writer = Writer()
     weights = writer.weight("w", 2, 64, 8), writer.weight("r", 2, 64, 16), writer.weight("b", 2, 128)
     writer.split("LSTM", "x", *weights, to=("y", "h", "c"), hidden_size=16, direction="bidirectional")
     (lstm,) = read_here(writer.model([takes("x", 5, 2, 8)], ["y"])).graph.operators
     products = 5 * 2 * 2 * 2 * 4 * 16 * (8 + 16)
-    beside = 5 * 2 * 2 * 16 * (2 * 4 + 18)  # two biases for four gates, and 18 steps a unit
+    beside = 5 * 2 * 2 * 16 * (2 * 4 + 18)  # two biases for four gates, and 18 steps per unit
     held, made = 4 * 2 * (64 * 8 + 64 * 16 + 128), 4 * 5 * 2 * 2 * 16
     moved = 4 * 5 * 2 * 8 + held + made + 2 * 4 * 2 * 2 * 16
     assert figures(lstm) == ("lstm", products + beside, moved, held, made)
@@ -205,7 +205,7 @@ def test_open_sizes_are_taken_as_one_and_said() -> None:
 
 
 def test_siblings_with_one_weight_share_a_device() -> None:
-    """Two towers with one weight, through another name of it; it is held once."""
+    """Two towers share one weight under two names. It is held once."""
     writer = Writer()
     same = writer.add("Identity", writer.weight("w", 4, 4), to="same")
     left, right = writer.add("MatMul", "x", "w", to="left"), writer.add("MatMul", "z", same, to="right")
@@ -220,7 +220,7 @@ def test_siblings_with_one_weight_share_a_device() -> None:
 
 
 def test_a_tied_head_cannot_share_the_embedding_s_device() -> None:
-    """All layers are between them, so both hold the table, and the answer says so."""
+    """All layers are between them, so both hold the table. A note says so."""
     writer = Writer()
     x = writer.add("Relu", writer.add("Gather", writer.weight("wte", 9, 4), "tokens", to="embed"), to="layer")
     turned = writer.add("Transpose", "wte", to="turned", perm=[1, 0])
@@ -235,7 +235,7 @@ def test_a_tied_head_cannot_share_the_embedding_s_device() -> None:
 
 
 def test_weights_of_two_pairs_that_cross_tie_only_one() -> None:
-    """a1 -> b1 and b2 -> a2: either pair can share a device, both would send tensors in a circle."""
+    """a1 -> b1 and b2 -> a2: either pair can share a device. With both, tensors would flow in a cycle."""
     writer = Writer()
     for weight in "ab":
         writer.weight(weight, 4, 4)
@@ -252,7 +252,7 @@ def test_weights_of_two_pairs_that_cross_tie_only_one() -> None:
 
 
 def test_what_depends_on_no_input_is_folded() -> None:
-    """A mask made of shapes, a product of weights, a constant: their consumers hold what they make."""
+    """A mask made of shapes, a product of weights, a constant: the operators that use them hold the results."""
     writer = Writer()
     shape = writer.add("Shape", "x", to="shape")
     ones = writer.add("ConstantOfShape", shape, to="ones", value=numpy_helper.from_array(np.ones(1, np.float32)))
@@ -278,7 +278,7 @@ def test_functions_of_the_model_s_own_are_written_out() -> None:
 
 
 def test_subgraphs_are_bound_by_bytes() -> None:
-    """The tensor that the branches take from outside is an input, their weight is held."""
+    """A tensor that the branches take from outside is an input. Weights in them are held."""
     file = read_here(conditional())
     choice = file.graph.operator("choice")
     assert figures(choice) == ("if", 0, 1 + 32 + 64 + 32, 64, 32)
@@ -289,7 +289,7 @@ def test_subgraphs_are_bound_by_bytes() -> None:
 
 
 def test_an_operator_without_a_formula_is_named() -> None:
-    """One of another domain needs its shape declared, one of the standard has it inferred."""
+    """The shape of a custom operator must be declared. That of a standard operator is inferred."""
     writer = Writer()
     x = writer.add("Fancy", "x", to="fancy", domain="com.example")
     writer.add("Det", x, to="det")
@@ -317,7 +317,7 @@ def test_names_are_made_unique_and_printable() -> None:
 
 
 def test_quantized_weights_are_held_as_they_are() -> None:
-    """Nine numbers of four bits take five bytes, and become real ones by an operator, as in the program."""
+    """Nine numbers of four bits take five bytes. An operator converts them to real numbers, as in the program."""
     writer = Writer()
     writer.weights["w"] = helper.make_tensor("w", TensorProto.INT4, [3, 3], bytes(5), raw=True)
     real = writer.add("DequantizeLinear", "w", writer.number("scale", 0.5), to="real")
@@ -328,7 +328,7 @@ def test_quantized_weights_are_held_as_they_are() -> None:
 
 
 def test_weights_are_not_parsed() -> None:
-    """However many bytes they have, what is parsed is small."""
+    """However large the weights are, only a small part of the file is parsed."""
     writer = Writer()
     writer.add("MatMul", "x", writer.weight("w", 4096, 4096), to="y")
     data = writer.model([takes("x", 1, 4096)], ["y"]).SerializeToString()
@@ -338,7 +338,7 @@ def test_weights_are_not_parsed() -> None:
 
 
 def test_what_is_read_is_a_graph_like_any_other(tmp_path: Path) -> None:
-    """It is known by its content, keeps its fingerprint in a file of ours, and is named as the model is."""
+    """Its content is its identity. It keeps its fingerprint in our file format, and has the model's name."""
     data = transformer().SerializeToString()
     file = model_graph(OnnxModel.of(data))
     for name in ("model.onnx", "model.bin"):

@@ -1,4 +1,4 @@
-"""What is no model, or one that cannot be read: one sentence that names it, never another exception."""
+"""Files that are no model or cannot be read: one sentence that names the file, and never another exception."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Change = Callable[[onnx.ModelProto], object]
 
 
 def changed(change: Change, model: onnx.ModelProto | None = None) -> bytes:
-    """The bytes of a model after `change`; of the perceptron where none is given."""
+    """Return the bytes of a model after `change`, by default of the perceptron."""
     found = model or mlp(2)
     change(found)
     return found.SerializeToString()
 
 
 def external(tensor: onnx.TensorProto) -> None:
-    """Says that the data is in a file outside of the model's folder."""
+    """Declare that the data is in a file outside of the model's folder."""
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="../../etc/passwd")
@@ -63,7 +63,7 @@ def a_cycle(model: onnx.ModelProto) -> None:
 
 
 def a_bomb(model: onnx.ModelProto) -> None:
-    """Thirty functions that call the one before twice: a thousand million nodes."""
+    """Return thirty functions that each call the previous one twice: a thousand million nodes."""
     model.functions[0].name = "f0"
     for i in range(1, 31):
         calls = [helper.make_node(f"f{i - 1}", [a, "w"], [b], domain="own") for a, b in (("x", "t"), ("t", "y"))]
@@ -74,7 +74,7 @@ def a_bomb(model: onnx.ModelProto) -> None:
 
 
 def one_node(op_type: str, *, value: onnx.TensorProto | None = None, **attributes: object) -> bytes:
-    """x -> a node -> ReLU."""
+    """Return the model x -> a node -> ReLU."""
     writer = Writer()
     if value is not None:
         writer.weights["w"] = value
@@ -84,12 +84,12 @@ def one_node(op_type: str, *, value: onnx.TensorProto | None = None, **attribute
 
 
 def input_of(size: int) -> bytes:
-    """The perceptron of a second size like this."""
+    """Return the perceptron with an input of this second size."""
     return changed(lambda m: m.graph.input[0].type.tensor_type.shape.dim[1].__setattr__("dim_value", size))
 
 
 def declared(size: int, output: bool = False) -> bytes:
-    """The perceptron with a tensor that is said to have this size."""
+    """Return the perceptron with a tensor that declares this size."""
     name = "fc2" if output else "relu"
 
     def say(model: onnx.ModelProto) -> None:
@@ -166,13 +166,13 @@ def in_this_process(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> F
 
 
 def read(data: bytes, name: str = "model") -> GraphFile:
-    """The graph of a model's bytes, by the other process."""
+    """Read the graph of a model's bytes in the other process."""
     return model_graph(OnnxModel.of(data, name))
 
 
 @pytest.mark.parametrize(("data", "why"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
 def test_bad_input_is_one_sentence(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_read_in_process", in_this_process)  # a process each would take long
+    monkeypatch.setattr(reader, "_read_in_process", in_this_process)  # a process for each would take long
     with pytest.raises(InputError) as caught:
         read(data, "bad.onnx")
     assert str(caught.value).startswith("bad.onnx: ")
@@ -182,7 +182,7 @@ def test_bad_input_is_one_sentence(data: bytes, why: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("size", [-1, None])
 def test_an_open_size_may_be_written_as_minus_one(size: int | None) -> None:
-    """As some exporters do; it is said as any other."""
+    """Some exporters write it like this. It is treated like any other open size."""
     writer = Writer()
     writer.add("Relu", "x", to="y")
     file = read_here(writer.model([takes("x", size, 4)], ["y"]))
@@ -198,7 +198,7 @@ def test_programs_are_refused_in_the_same_sentences(data: bytes, why: str) -> No
 
 
 def test_a_file_that_ends_the_process_is_refused() -> None:
-    """More outputs than `num_outputs` says: the package's native code aborts."""
+    """It has more outputs than `num_outputs`, and the package's native code aborts."""
     writer = Writer()
     writer.split("Split", "x", to=("a", "b", "c"), num_outputs=2, axis=0)
     data = writer.model([takes("x", 4)], ["a", "b", "c"]).SerializeToString()
@@ -240,7 +240,7 @@ def test_much_memory_is_refused_before_it_is_taken(data: bytes, why: str, monkey
 
 
 def test_nesting_has_an_end() -> None:
-    """Graphs in attributes of nodes of graphs, 40 deep: three messages each."""
+    """Graphs in attributes of nodes of graphs, 40 deep: three messages per level."""
     data = b""
     for _ in range(40):
         for tag in (b"\x32", b"\x2a", b"\x0a"):
@@ -252,7 +252,7 @@ def test_nesting_has_an_end() -> None:
 
 
 def test_no_other_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one that is there, beside the model: weights count without it.  Python tells of each file it opens."""
+    """Weight files are not opened, even if they are there. Python reports each file that is opened."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights.bin").write_bytes(bytes(4 * 128))
     model = mlp(2)
@@ -272,7 +272,7 @@ def test_no_other_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_model_on_disk_is_read_without_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from its bytes, in pieces of any size; one that is cut off meanwhile is no model."""
+    """It is read as from its bytes, in pieces of any size. A file that is cut off meanwhile is refused."""
     path = tmp_path / "m.onnx"
     for model in (transformer(hidden=64, vocabulary=50), conditional()):
         path.write_bytes(model.SerializeToString())
@@ -287,11 +287,11 @@ def test_a_model_on_disk_is_read_without_its_weights(tmp_path: Path, monkeypatch
 
 
 def test_a_model_larger_than_is_ever_uploaded_opens_by_its_path(tmp_path: Path) -> None:
-    """4 GB of weights, for which a sparse file takes no room."""
+    """It has 4 GB of weights, in a sparse file that needs no disk space."""
     path, most, encoded = tmp_path / "large.onnx", 2**32, skeleton._encoded
     unused = TensorProto(name="unused", data_type=1, dims=[most // 4]).SerializeToString() + b"J" + encoded(most)
     held = b"*" + encoded(len(unused) + most) + unused
-    with path.open("wb") as file:  # of a graph in two parts, both count
+    with path.open("wb") as file:  # in a graph of two parts, both count
         file.write(mlp(2).SerializeToString() + b":" + encoded(len(held) + most) + held)
         file.truncate(file.tell() + most)
     assert read_graph_file(path).graph == read_here(mlp(2)).graph
@@ -317,7 +317,10 @@ Edit = tuple[int, int, bytes]
     keep=st.one_of(st.none(), st.integers(0)),
 )
 def test_damaged_files_raise_nothing_else(seed: int, edits: list[Edit], keep: int | None) -> None:
-    """Bytes removed and put in at random places, and the end cut off: read, or refused in one printable sentence."""
+    """Bytes are removed and inserted at random, and the end is cut off.
+
+    The file is read, or refused in one sentence.
+    """
     data = SEEDS[seed]
     for place, removed, put in edits:
         at = place % (len(data) + 1)

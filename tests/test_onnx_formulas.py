@@ -17,7 +17,7 @@ NEWEST = defs.onnx_opset_version()
 
 
 def one(op_type: str, *shapes: tuple[int, ...], constants: tuple[Any, ...] = (), to: int = 1, **rest: Any) -> Operator:
-    """A model of one operator with inputs of these shapes, then constants."""
+    """Return a model of one operator with inputs of these shapes, then constants."""
     writer, opset = Writer(), rest.pop("opset", NEWEST)
     names = [f"x{i}" for i in range(len(shapes))]
     inputs = [takes(name, *shape) for name, shape in zip(names, shapes, strict=True)]
@@ -71,7 +71,10 @@ def test_flops(op_type: str, shapes: tuple[tuple[int, ...], ...], rest: dict[str
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_convolution_multiplies_and_adds_what_its_loops_do(seed: int) -> None:
-    """Both directions on random sizes, without padding: a tap of a window is a multiplication and an addition."""
+    """Both directions with random sizes and no padding.
+
+    Each element of a window is a multiplication and an addition.
+    """
     choose = np.random.default_rng(seed)
     groups, kernel, stride = (int(each) for each in choose.integers(1, 4, 3))
     into, out = groups * int(choose.integers(1, 3)), groups * int(choose.integers(1, 4))
@@ -83,7 +86,7 @@ def test_a_convolution_multiplies_and_adds_what_its_loops_do(seed: int) -> None:
     assert one("Conv", (2, into, size, size), (out, into // groups, kernel, kernel), **attributes).flops == steps
     biased = one("Conv", (2, into, size, size), (out, into // groups, kernel, kernel), (out,), **attributes)
     assert biased.flops == steps + 2 * out * made**2
-    # The transposed one takes what the other makes to what it took: each of its inputs meets every tap once.
+    # The transposed one maps outputs to inputs: each of its inputs meets every element of the window once.
     back = one("ConvTranspose", (2, out, made, made), (out, into // groups, kernel, kernel), **attributes)
     assert back.flops == steps
 
@@ -104,10 +107,10 @@ def test_a_convolution_multiplies_and_adds_what_its_loops_do(seed: int) -> None:
     ],
 )
 def test_einsum_counts_its_loops(equation: str, shapes: tuple[tuple[int, ...], ...]) -> None:
-    """One loop over all indices: a multiplication per further operand, an addition where something is summed."""
+    """One loop over all indices has a multiplication per further operand, and an addition if something is summed."""
     inputs = [np.ones(shape) for shape in shapes]
     result = np.einsum(equation, *inputs)
-    # All ones: the sum of the result is the number of times that the innermost loop runs.
+    # All inputs are ones, so the sum of the result is the number of iterations of the innermost loop.
     loops = int(result.sum())
     summed = loops != result.size
     assert one("Einsum", *shapes, equation=equation).flops == loops * (len(shapes) - 1 + summed)
@@ -116,7 +119,7 @@ def test_einsum_counts_its_loops(equation: str, shapes: tuple[tuple[int, ...], .
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("folded", [True, False])
 def test_attention_counts_its_scores(causal: int, folded: bool) -> None:
-    """Two samples, 4 heads of 16 for queries, 2 for keys; 8 tokens, causally 1 + 2 + … + 8 scores a head."""
+    """Two samples, 4 query heads of size 16, 2 key heads. 8 tokens have 1 + 2 + … + 8 causal scores per head."""
     scores = 36 if causal else 64
     flops = 2 * 4 * scores * (2 * (16 + 16) + 6)
     shapes = ((2, 8, 64), (2, 8, 32), (2, 8, 32)) if folded else ((2, 4, 8, 16), (2, 2, 8, 16), (2, 2, 8, 16))
@@ -125,7 +128,7 @@ def test_attention_counts_its_scores(causal: int, folded: bool) -> None:
 
 
 def test_attention_sees_the_past() -> None:
-    """One new token after 7: 8 scores a head."""
+    """One new token after 7 has 8 scores per head."""
     writer = Writer()
     query, past = (2, 4, 1, 16), (2, 4, 7, 16)
     inputs = [takes(name, *query) for name in "qkv"] + [takes(name, *past) for name in ("pk", "pv")]
@@ -135,7 +138,7 @@ def test_attention_sees_the_past() -> None:
 
 
 def test_a_lookup_reads_what_it_takes() -> None:
-    """Three rows of a table of a thousand; a slice likewise; the steering numbers are not counted."""
+    """It reads three rows of a table of a thousand. A slice reads its part. Indices do not count."""
     writer = Writer()
     writer.add("Gather", writer.weight("table", 1000, 4), "i", to="rows")
     (rows,) = read_here(writer.model([takes("i", 3, element=INT64)], ["rows"])).graph.operators

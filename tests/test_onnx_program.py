@@ -1,4 +1,4 @@
-"""ONNX models as programs: their meaning, their inputs, their costs, and what a terminal says of them."""
+"""ONNX models as programs: their meaning, inputs, costs and messages in the terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_networks_mean_what_they_did(name: str) -> None:
 
 
 def test_weights_are_inputs_under_their_names() -> None:
-    """A weight of two operators is one input; one that is only transposed is held once, and looked at for nothing."""
+    """A weight of two operators is one input. A weight that is only transposed is held once, and views are free."""
     writer = Writer()
     hidden = writer.add("MatMul", "x", writer.weight("w", 4, 6), to="hidden")
     turned = writer.add("Transpose", "w", to="turned")
@@ -59,7 +59,7 @@ def test_weights_are_inputs_under_their_names() -> None:
 
 
 def test_what_is_computed_of_constants_is_an_input() -> None:
-    """As operator graphs have it: a product of weights, and a mask made of shapes."""
+    """This agrees with operator graphs: a product of weights, and a mask made of shapes."""
     writer = Writer()
     product = writer.add("MatMul", writer.weight("u", 6, 2), writer.weight("v", 2, 6), to="product")
     ones = writer.add("ConstantOfShape", writer.add("Shape", "x", to="shape"), to="ones")
@@ -70,7 +70,7 @@ def test_what_is_computed_of_constants_is_an_input() -> None:
 
 
 def test_what_has_no_meaning_is_known_by_its_costs() -> None:
-    """It is timed as the operator graph's operator is; executing it says which one it was."""
+    """Its time is that of the operator graph. The error on execution names the operator."""
     model = node("TopK", (5, 100), ints(8), outputs=2)
     program = imported(model)
     known_by = "operators without an equivalent operation are known only by their costs"
@@ -101,7 +101,7 @@ def test_branches_hold_their_weights() -> None:
 
 
 def test_quantized_weights_are_held_as_they_are() -> None:
-    """Nine numbers of four bits take five bytes, until they are used."""
+    """Nine numbers of four bits take five bytes until they are used."""
     writer = Writer()
     writer.weights["w"] = helper.make_tensor("w", TensorProto.INT4, [3, 3], bytes(5), raw=True)
     real = writer.add("DequantizeLinear", "w", writer.number("scale", 0.5), to="real")
@@ -116,7 +116,10 @@ def test_quantized_weights_are_held_as_they_are() -> None:
 
 
 def test_names_can_be_printed_and_read_back() -> None:
-    """Old exporters call tensors by numbers, which values of programs have too; others write what no text can hold."""
+    """Old exporters use numbers as tensor names, as programs do for values.
+
+    Others use names that text cannot contain.
+    """
     nodes = [helper.make_node("Relu", ["1"], ["0"]), helper.make_node("Neg", ["0"], ["onnx::a, b"])]
     nodes += [helper.make_node("Abs", ["onnx::a, b"], ["onnx::a. b"])]
     nodes += [helper.make_node("Sub", ["0", "onnx::a. b"], ["%2"])]
@@ -127,7 +130,7 @@ def test_names_can_be_printed_and_read_back() -> None:
 
 
 def test_costs_under_both_semantics() -> None:
-    """4 x 64 times 64 x 128 with a bias, a ReLU, and 128 x 10; DistIR counts nothing that is written."""
+    """4 x 64 times 64 x 128 with a bias, a ReLU, and 128 x 10. DistIR does not count written bytes."""
     program = imported(mlp(4)).model.program
     mesh = equal_devices(1, 1e13, 1e12, 100)
     trace = simulate(program, mesh, compat="distir")
@@ -143,7 +146,7 @@ def test_costs_under_both_semantics() -> None:
 
 
 def test_a_large_model_in_another_process_and_back() -> None:
-    """The same program; the benchmark of ONNX models says how long it takes."""
+    """The program is the same. The benchmark of ONNX models prints the time."""
     data = transformer(66, 16, 4, 20, 4, "batch").SerializeToString()
     found = read_program_file(data, "large.onnx", {"batch": 2})
     assert len(found.program.ops) == 4 + 31 * 66 > 2000
@@ -153,7 +156,7 @@ def test_a_large_model_in_another_process_and_back() -> None:
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """In a folder with three models and the text of a program."""
+    """Return a function that runs a command in a folder with three models and the text of a program."""
     monkeypatch.chdir(tmp_path)
     models = {"mlp": mlp(), "branches": conditional(), "softmax": node("Softmax", (6, 4), axis=0)}
     for name, model in models.items():

@@ -1,4 +1,4 @@
-"""Every rule by which ONNX nodes become operations, against the onnx package's evaluator and our own formulas."""
+"""Every rule for ONNX nodes agrees with the onnx package's evaluator and with our formulas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_rule_has_a_case() -> None:
 
 @pytest.mark.parametrize(("op_type", "inputs", "rest"), CASES, ids=[f"{i}-{each[0]}" for i, each in enumerate(CASES)])
 def test_each_rule_means_what_the_operator_does(op_type: str, inputs: Given, rest: dict[str, Any]) -> None:
-    """Computed alike, and with the FLOPs and bytes that operator graphs count, but for arguments of the host."""
+    """Results are equal, and so are FLOPs and bytes in operator graphs, apart from arguments on the host."""
     model = node(op_type, *inputs, **rest)
     program = check_meaning(model)
     (op,) = program.model.program.ops
@@ -37,7 +37,7 @@ def test_each_rule_means_what_the_operator_does(op_type: str, inputs: Given, res
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
 def test_the_largest_and_least_of_nothing(dtype: type[np.generic]) -> None:
-    """Neither is more than any number of the format, as ONNX has it."""
+    """ONNX defines both as the limits of the format."""
     empty, values = np.zeros((0, 2), dtype), {"axes": (0,), "keep": 0}
     (largest,), (least,) = (OPERATORS[f"reduce_{each}"].compute([empty], values) for each in ("max", "min"))
     ends = {"f": (-np.inf, np.inf), "i": (-(2**63), 2**63 - 1), "b": (False, True)}[largest.dtype.kind]
@@ -47,7 +47,7 @@ def test_the_largest_and_least_of_nothing(dtype: type[np.generic]) -> None:
 
 
 def test_what_does_nothing_is_no_operation() -> None:
-    """A dropout in inference passes on what it takes; in training it does not."""
+    """A dropout returns its input in inference, but not in training."""
     model = node("Dropout", (2, 3), np.float32(0.5), np.bool_(False))
     assert check_meaning(model).model.program.ops == ()
     trace = simulate(imported(model).model.program, find_mesh("h200-1"))
@@ -78,7 +78,7 @@ def test_what_no_operation_says_is_opaque(model: onnx.ModelProto) -> None:
 
 
 def test_an_old_softmax_is_over_all_axes_from_one_on() -> None:
-    """Before opset 13; the package's evaluator takes the one axis alone, against its own reference."""
+    """Before opset 13. The package's evaluator uses only one axis, unlike its own reference."""
     program = imported(node("Softmax", (2, 3, 4), opset=11)).model
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
     ((_, found),) = program.run({"x0": x})

@@ -1,4 +1,4 @@
-"""Where samples lie in imported programs: what is divided among replicas means the same, the rest is refused."""
+"""Samples in imported programs: their axis is found and divided among replicas, or the program is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tessel_core.networks.onnx import onnx_program
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
 def test_replicas_compute_their_samples(name: str, replicas: int) -> None:
-    """Every piece of every output is that of the whole."""
+    """Each part of each output equals that of the whole."""
     model = with_random_weights({"mlp": mlp(6), "cnn": cnn(6), "transformer": transformer(2, batch=6)}[name])
     network = network_here(model)
     whole = onnx_program(network).model
@@ -83,7 +83,7 @@ def test_what_is_divided_means_the_same(model: onnx.ModelProto) -> None:
 
 @pytest.mark.parametrize(("op_type", "inputs", "rest"), CASES, ids=[f"{i}-{each[0]}" for i, each in enumerate(CASES)])
 def test_samples_that_are_followed_are_apart(op_type: str, inputs: Given, rest: dict[str, Any]) -> None:
-    """Along whatever axes of whichever inputs samples lie: what is not refused is divided without a difference."""
+    """Samples may lie along any axis of any input. If the program is not refused, the divided results are the same."""
     model = node(op_type, *inputs, **rest)
     network = network_here(model)
     whole = onnx_program(network).model

@@ -1,4 +1,4 @@
-"""Training graphs of ONNX models, from the gradients of their programs."""
+"""Training graphs of ONNX models, derived from the gradients of their programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def total(graph: OperatorGraph, what: str) -> float:
 
 
 def stacked(at: str = "") -> onnx.ModelProto:
-    """Two layers of two products with a ReLU between them, and a product after them."""
+    """Return two layers of two products with a ReLU between them, followed by a product."""
     writer, x = Writer(), "x"
     for layer in "ab":
         up = writer.add("MatMul", x, writer.weight(f"{layer}.up", 8, 32), to=f"{at}{layer}/up")
@@ -40,7 +40,7 @@ def stacked(at: str = "") -> onnx.ModelProto:
 
 
 def test_a_published_network_costs_three_forwards() -> None:
-    """ResNet-50: 4.09 billion multiplications and additions forward, but nobody wants the images' gradient."""
+    """ResNet-50 has 4.09 billion multiplications and additions forward. The images need no gradient."""
     network = translate(skeleton_of((SHIPPED / "light" / "light_resnet50.onnx").read_bytes()), {})
     graph = network_graph(network, OnnxSpec(training=True)).graph
     forward = sum(each.flops for each in graph.operators if each.kind in ("conv", "gemm") and not each.backward)
@@ -59,12 +59,12 @@ def test_a_transformer_is_trained_without_its_tokens() -> None:
     assert graph.operator("embed/backward").kind == "gather_backward"
     mates = {each.forward_of for each in graph.operators if each.backward}
     alone = [each for each in graph.operators if not each.backward and each.name not in mates]
-    assert {each.kind for each in alone} == {"add"}  # of two activations, to which the gradient is passed on
+    assert {each.kind for each in alone} == {"add"}  # of two activations, which pass the gradient on
 
 
 @pytest.mark.parametrize("at", ["", "/"])
 def test_recomputed_layers_keep_their_inputs(at: str) -> None:
-    """4 x 8 numbers for each layer and the head; the last operator of a layer need not run again."""
+    """4 x 8 numbers for each layer and the head. The last operator of a layer does not run again."""
     plain, again = trained(stacked(at)), trained(stacked(at), recompute=Recompute.FULL)
     assert total(again, "activation_bytes") == 3 * 4 * 4 * 8 < total(plain, "activation_bytes")
     forward = {each.name: each.flops for each in plain.operators if not each.backward}
@@ -91,7 +91,7 @@ def test_weight_gradients_apart_cost_the_same_and_nothing_waits_for_them() -> No
     ],
 )
 def test_what_programs_do_not_know_costs_its_work_again(op_type, shapes, rest, forwards, split) -> None:
-    """Once for the gradient of what comes in, once for those of weights; all its inputs are kept."""
+    """Once for the gradient of the input, once for those of weights. All its inputs are kept."""
     writer = Writer()
     x = writer.add("MatMul", "x", writer.weight("w", 8, 8), to="first")
     writer.add(op_type, x, *(writer.weight(f"w{i}", *shape) for i, shape in enumerate(shapes)), to="o", **rest)
@@ -105,7 +105,7 @@ def test_what_programs_do_not_know_costs_its_work_again(op_type, shapes, rest, f
 
 
 def test_whole_numbers_have_no_gradient() -> None:
-    """Neither the places that a lookup takes nor what comes after a rounding to whole numbers."""
+    """Indices of a lookup have none, and neither have values after a rounding to whole numbers."""
     writer = Writer()
     rows = writer.add("Gather", writer.weight("table", 9, 4), "tokens", to="rows")
     best = writer.add("ArgMax", rows, to="best", axis=2, keepdims=0)

@@ -1,4 +1,4 @@
-"""Slack and faster blocks: against the same order timed anew, run by run."""
+"""Slack and savings by faster blocks agree with the same order timed again, run by run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def order_of(schedule: Schedule) -> list[tuple[int, int]]:
 
 
 def scaled(schedule: Schedule, times: int, block: int | None = None, of_block: int = 1) -> Schedule:
-    """The same order with all spans times ten, those of one block times less."""
+    """Return the same order with all durations times ten, and those of one block times less."""
     plan = schedule.plan
     longer = replace(
         plan,
@@ -49,7 +49,10 @@ def test_faster_blocks_are_timed_anew(seed: int) -> None:
 
 
 def latest_end(schedule: Schedule, row: int, late: int) -> int:
-    """When all end if a run starts so much later and the others, in the same order, no earlier than they do."""
+    """Return the makespan if one run starts later by this much.
+
+    The others keep their order, and do not start earlier.
+    """
     plan = schedule.plan
     ends = np.zeros((schedule.micro_batches, len(plan.blocks)), dtype=np.int64)
     free = [0] * len(plan.devices)

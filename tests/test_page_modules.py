@@ -1,4 +1,4 @@
-"""A page loads the rooms that it needs, and no others: what every tab remembers does not bring searches along."""
+"""A page loads only the packages that it needs. Shared state loads no searches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(*(name for name in {heavy!r} if name in sys.modules))
 
 
 def test_the_first_picture_waits_for_nothing_heavy(tmp_path: Path) -> None:
-    """A tenth of a second and more each, and the search begins only after it."""
+    """Each of these takes a tenth of a second or more, and the search only begins after the picture."""
     command = [sys.executable, "-c", FIRST.format(app=str(APP), heavy=HEAVY)]
     kept = {**os.environ, "TESSEL_DATA": str(tmp_path)}
     ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=APP.parent, env=kept)
@@ -41,7 +41,7 @@ def test_the_first_picture_waits_for_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_pages_load_little() -> None:
-    """First *Device mesh*, then *Start* in the same process, which has what both load."""
+    """*Device mesh* comes first, then *Start* in the same process, which already has the modules that both load."""
     command = [sys.executable, "-c", RUN.format(app=str(APP))]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=APP.parent)
     mesh, both = (line.split() for line in ended.stdout.splitlines())

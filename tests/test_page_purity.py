@@ -1,4 +1,4 @@
-"""Pages load, call and draw: what they may import, and that they compute nothing."""
+"""Pages load, call and draw. They import only allowed modules, and compute nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERYTHING = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py"))]
 CONTENTS = ROOT / "pages" / "shared" / "contents.py"
 ALLOWED = {"pandas", "streamlit", "tessel_core", *sys.stdlib_module_names}
-"""Streamlit's tables take frames of pandas."""
+"""Streamlit's tables take pandas data frames."""
 
 
 def name_of(path: Path) -> str:
@@ -32,7 +32,7 @@ def imports(tree: ast.AST) -> set[str]:
 
 
 def arithmetic(tree: ast.AST) -> list[int]:
-    """Lines that compute: pages count rows and columns, and leave amounts of time and memory to the core."""
+    """Return the lines with arithmetic. Pages may count rows and columns, but time and memory belong to the core."""
     kinds = (ast.Mult, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp | ast.AugAssign)]
     return [node.lineno for node in nodes if isinstance(node.op, kinds)]
@@ -44,7 +44,7 @@ def test_every_page_is_in_the_contents() -> None:
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=name_of)
 def test_a_page_imports_only_what_pages_may(path: Path) -> None:
-    """Streamlit and the core; of pages, what lies with it and what is shared."""
+    """Streamlit and the core, and of `pages` only its own folder and the shared modules."""
     own = path.stem if path.parent.name == "pages" else path.parent.name
     for module in imports(ast.parse(path.read_text())):
         of_pages = module.startswith(("pages.shared.", f"pages.parts.{own}."))
@@ -63,7 +63,7 @@ def test_a_page_lets_nothing_float_over_its_controls(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=name_of)
 def test_a_page_loses_no_press(path: Path) -> None:
-    """Streamlit forgets presses of a run that is broken off: `widgets.button` keeps them, and callbacks come first."""
+    """Streamlit forgets presses when a run is interrupted. `widgets.button` keeps them, and callbacks come first."""
     bare = [
         node.lineno
         for node in ast.walk(ast.parse(path.read_text()))
@@ -77,7 +77,7 @@ def test_a_page_loses_no_press(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=name_of)
 def test_session_state_is_named_in_one_place_only(path: Path) -> None:
-    """Apart from widgets' own keys, which are built from the workspace, only the session module has a key."""
+    """Only the session module has a key, besides the keys of widgets, which contain the workspace."""
     keys = [
         node.slice
         for node in ast.walk(ast.parse(path.read_text()))

@@ -1,4 +1,4 @@
-"""Sequence, context, expert and data parallelism with ZeRO: each program means what the undistributed one does."""
+"""Sequence, context, expert and data parallelism with ZeRO keep the meaning of the undistributed program."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ NETWORKS: dict[str, GraphSpec] = {
     ),
     "moe": tiny("moe", micro_batch=BATCH, sequence=SEQUENCE, vocabulary=8, experts=4, heads=4),
 }
-"""With tied tables, windows, caps and norms of heads; plain; latent attention and experts."""
+"""A network with tied tables, windows, caps and head norms, a plain one, and one with latent attention and experts."""
 
 
 def of(name: str, **changes: Any) -> tuple[Any, NetworkWork]:
-    """The family and one of the networks."""
+    """Return the family and the sizes of one of the networks."""
     family = find_family("moe" if name == "moe" else "llama")
     return family, NetworkWork(family.name, replace(NETWORKS[name], **changes))
 
 
 def drawn(seed: int) -> tuple[str, Strategy]:
-    """A network and a strategy of up to 32 devices that can be."""
+    """Draw a network and a possible strategy of up to 32 devices."""
     draw = random.Random(seed)
     name, pipeline, tensor = draw.choice(list(NETWORKS)), draw.choice([1, 1, 2]), draw.choice([1, 2])
     context, data = draw.choice([1, 1, 2]), draw.choice([1, 2, 4])
@@ -86,7 +86,7 @@ def drawn(seed: int) -> tuple[str, Strategy]:
 
 
 def inputs(name: str, seed: int, **changes: Any) -> dict[str, Array]:
-    """For a step with Adam: rows of tables below 2, scales about 1, squares above 0."""
+    """Return inputs of a step with Adam. Table rows are below 2, scales about 1, squares above 0."""
     whole, draw = build_program(*of(name, **changes), Strategy()), np.random.default_rng(seed)
     found = dict[str, Array]()
     for value, piece in whole.piece_of.items():
@@ -105,7 +105,7 @@ def inputs(name: str, seed: int, **changes: Any) -> dict[str, Array]:
 
 @pytest.mark.parametrize("seed", seeds(400))
 def test_any_strategy_means_the_same(seed: int) -> None:
-    """Losses, gradients, updated weights and state of one step, in float64."""
+    """Losses, gradients, updated weights and optimizer state of one step agree, in float64."""
     name, strategy = drawn(seed)
     whole, changed = (build_program(*of(name), each, gradients=True) for each in (Strategy(), strategy))
     same_meaning(whole, changed, inputs(name, seed), 1e-9)
@@ -113,7 +113,7 @@ def test_any_strategy_means_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(400, 500))
 def test_one_rank_stands_for_all(seed: int) -> None:
-    """The step of the program of all devices, and the most that each place of the pipeline holds."""
+    """The step time equals that of all devices' program. So does the peak memory of each stage."""
     name, strategy = drawn(seed)
     asked, mesh = (*of(name, dtype="bf16"), strategy), find_mesh("h200-32")
     whole, one = simulate_strategy(*asked, mesh).trace, simulate_places(*asked, mesh)
@@ -127,14 +127,17 @@ def test_one_rank_stands_for_all(seed: int) -> None:
 
 
 def counted(program: Program, phase: str, layer: str) -> Counter[str]:
-    """Collectives of a layer in a phase."""
+    """Count the collectives of a layer in a phase."""
     kinds = ("allreduce", "allgather", "reduce_scatter", "alltoall", "shift", "exchange_rows", "return_rows")
     mine = (op for op in program.ops if op.tag.phase == phase and op.tag.name.startswith(layer))
     return Counter(op.kind for op in mine if op.kind in kinds)
 
 
 def test_sequence_parallelism_gathers_and_scatters_as_megatron_does() -> None:
-    """Forward two of each a layer; backward gathers again for weights' gradients [Korthikanti 2022, section 4.2.2]."""
+    """The forward has two of each per layer.
+
+    The backward gathers once more for weight gradients [Korthikanti 2022, section 4.2.2].
+    """
     family, work = of("llama")
     one = program_of_one(family, work, Strategy(tensor=2, sequence_parallel=True)).program
     assert counted(one, "forward", "layer1") == {"allgather": 2, "reduce_scatter": 2}
@@ -145,7 +148,7 @@ def test_sequence_parallelism_gathers_and_scatters_as_megatron_does() -> None:
 
 
 def test_logits_are_cut_by_the_vocabulary() -> None:
-    """With sequence parallelism no operation has logits of the whole vocabulary, and none all-reduces them."""
+    """With sequence parallelism, no operation has the logits of the whole vocabulary, and none all-reduces them."""
     one = program_of_one(*of("llama"), Strategy(tensor=2, sequence_parallel=True)).program
     assert (
         max(
@@ -166,8 +169,11 @@ LONG = LlamaSpec(
 
 @pytest.mark.parametrize(("method", "kind"), [(ContextMethod.RING, "shift"), (ContextMethod.ALL_TO_ALL, "alltoall")])
 def test_context_parallelism_moves_what_the_papers_say(method: ContextMethod, kind: str) -> None:
-    """128k tokens on 8 devices.  A ring sends keys and values to the next device seven times [Liu 2023, section 3]; the
-    all-to-all sends an eighth of queries, keys, values and of the output to each other device [Jacobs 2023, 3.2]."""
+    """128k tokens on 8 devices.
+
+    A ring sends keys and values to the next device seven times [Liu 2023, section 3]. The all-to-all sends an eighth of
+    queries, keys, values and output to each other device [Jacobs 2023, 3.2].
+    """
     model = ContextParallel(8, method).of_one(Gradients()(llama(LONG)))
     program, tokens, size = model.program, LONG.sequence // 8, 2
     keys_and_values, queries = 2 * tokens * 1024 * size, tokens * 4096 * size
@@ -177,14 +183,14 @@ def test_context_parallelism_moves_what_the_papers_say(method: ContextMethod, ki
             moved[op.tag.phase] += sum(each.bytes for each in program.types_of(op.inputs))
     if method is ContextMethod.RING:
         assert moved["forward"] == 7 * keys_and_values
-        assert moved["backward"] == (7 + 8) * keys_and_values  # gradients of keys and values go all the way round
+        assert moved["backward"] == (7 + 8) * keys_and_values  # gradients of keys and values pass the whole ring
     else:
         assert moved["forward"] == queries + keys_and_values + queries
         assert moved["backward"] == moved["forward"]
 
 
 def test_a_causal_mask_is_as_long_on_each_device() -> None:
-    """Chunks are balanced, so every block of the ring but the first has half of its scores."""
+    """Chunks are balanced, so each block of the ring, except the first, has half of its scores."""
     model = ContextParallel(4).of_one(Gradients()(llama(replace(LONG, sequence=64))))
     (tokens,) = (piece for piece in model.inputs if piece.name == "tokens")
     (cut,) = tokens.cuts
@@ -198,8 +204,10 @@ BATCH_OF_LAYER, TOKENS, HIDDEN, HEADS = 2, 32, 64, 4
 @pytest.mark.parametrize("tensor", [1, 2, 4])
 @pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.SELECTIVE])
 def test_a_layer_keeps_what_megatron_counts_with_sequence_parallelism(tensor: int, recompute: Recompute) -> None:
-    """s b h (34 + 5 a s / h) / t bytes, and 34 s b h / t where the core of attention is recomputed [Korthikanti 2022,
-    equation 4 and table 2]."""
+    """A layer keeps s b h (34 + 5 a s / h) / t bytes.
+
+    With recomputed attention it keeps 34 s b h / t [Korthikanti 2022, equation 4 and table 2].
+    """
     held = []
     for layers in (4, 6):
         spec = GptSpec(layers, HIDDEN, HEADS, 12, TOKENS, BATCH_OF_LAYER, "fp16", dropout=0.1)
@@ -214,7 +222,7 @@ def test_a_layer_keeps_what_megatron_counts_with_sequence_parallelism(tensor: in
 
 
 def test_gradients_are_summed_in_the_format_that_is_asked_for() -> None:
-    """In fp32 what is reduced and scattered has four bytes, and Adam takes it for weights in bf16."""
+    """With fp32, reduced and scattered numbers have four bytes. Adam uses them for weights in bf16."""
     asked = of("llama", dtype="bf16")
     for zero in (0, 1, 2, 3):
         strategy = Strategy(data=2, micro_batches=2, zero=zero, grad_dtype="fp32")
@@ -227,7 +235,7 @@ def test_gradients_are_summed_in_the_format_that_is_asked_for() -> None:
 
 
 def test_experts_are_apart() -> None:
-    """Each device has a part of the experts' weights, with a part of the optimizer's state, and exchanges rows."""
+    """Each device has some experts, with their optimizer state, and devices exchange rows."""
     family, work = of("moe")
     program = program_of_one(family, work, Strategy(data=4, expert=4))
     experts = [each for each in program.inputs if "gate.weight" in each.name and "shared" not in each.name]
@@ -238,7 +246,7 @@ def test_experts_are_apart() -> None:
 
 
 def test_imbalance_makes_the_busiest_device_slower() -> None:
-    """With expert parallelism alone."""
+    """Only with expert parallelism."""
     mesh = find_mesh("h200-4")
     sizes = {"hidden": 512, "expert_inner": 2048, "inner": 512, "sequence": 512, "dtype": "bf16", "vocabulary": 64}
     steps = {
@@ -253,7 +261,7 @@ def test_imbalance_makes_the_busiest_device_slower() -> None:
 
 
 def test_groups_of_ranks() -> None:
-    """Tensor groups are neighbours, context groups next, experts span both in turn."""
+    """Tensor groups are neighbours, context groups come next, and experts span both in turn."""
     degrees = Degrees(tensor=2, context=2, data=2, expert=4)
     assert groups_of(degrees, "tensor")[0] == (0, 1)
     assert groups_of(degrees, "context")[:2] == ((0, 2), (1, 3))
@@ -263,7 +271,7 @@ def test_groups_of_ranks() -> None:
 
 
 def test_zero_holds_less_and_moves_more() -> None:
-    """Stage by stage on 8 devices, of a network whose weights are most of its memory."""
+    """Stage by stage on 8 devices, for a network whose weights take most of its memory."""
     mesh, sizes = find_mesh("h200-8"), {"hidden": 512, "inner": 2048, "dtype": "bf16", "heads": 8, "head_size": 64}
     found = {zero: simulate_places(*of("llama", **sizes), Strategy(data=8, zero=zero), mesh) for zero in (0, 1, 2, 3)}
     held = [trace.peak_memory[0] for trace in found.values()]

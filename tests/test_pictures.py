@@ -1,4 +1,4 @@
-"""Pictures: what stands on them, on the figure's data; that they are drawn, with the extra; else why they are not."""
+"""Pictures: their data, that they are drawn with the extra, and the reason if they are not."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_rest_of_the_table_does_not_need_the_extra(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def kaleido() -> None:
-    """Skips without the extra, with the reason; fails instead where the environment says that it must be there."""
+    """Skip the test with a reason if kaleido is missing. Fail instead if the environment requires it."""
     missing = why_no_pictures()
     if missing and os.environ.get("TESSEL_REQUIRE_EXTRAS") != "1":
         pytest.skip(f"{missing}; TESSEL_REQUIRE_EXTRAS=1 makes this a failure")
@@ -124,7 +124,7 @@ def test_a_browser_that_is_not_there_or_does_not_work_is_one_sentence(
 
 
 def read_png(data: bytes) -> tuple[int, int, list[bytes]]:
-    """Width, height and the rows of a PNG, by its own rules: signature, chunks with checksums, one zlib stream."""
+    """Return width, height and rows of a PNG: signature, chunks with checksums, one zlib stream."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     chunks, at = [], 8
     while at < len(data):

@@ -1,4 +1,4 @@
-"""A strategy's pipeline as a plan: scheduled in the same order it takes the simulated time and memory."""
+"""A strategy's pipeline as a plan: in the same order it takes the simulated time and memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scheduled(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> tuple[S
 
 
 def pipeline_ends(trace: Trace) -> float:
-    """Seconds until the last operation of a micro-batch."""
+    """Return the seconds until the last operation of a micro-batch."""
     micro_batch = np.array([op.tag.micro_batch is not None for op in trace.program.ops])[trace.op]
     return float((trace.start + trace.seconds)[micro_batch].max())
 
@@ -80,7 +80,7 @@ def test_one_micro_batch_alone_takes_the_simulated_time_exactly() -> None:
 
 
 def test_a_forward_holds_what_its_backward_takes() -> None:
-    """Of two layers a stage: what each matmul took, but for the program's input, and what each activation took."""
+    """With two layers per stage: the inputs of each matmul, except the program's input, and of each activation."""
     strategy, rows, width = Strategy(1, 1, 2, 4, "1f1b"), 64, 512
     found = simulate_strategy(MLP, MLP.spec(4, width, 256, "fp16"), strategy, UNIFORM)
     plan = pipeline_plan(found, strategy, UNIFORM)
@@ -112,7 +112,7 @@ def test_one_stage_is_no_pipeline() -> None:
 
 
 def test_replicas_that_differ_have_no_plan_in_common() -> None:
-    """Three stages in a row on nodes of two: the replicas cross nodes at different places."""
+    """Three stages in a row on nodes of two: the replicas cross nodes at different stages."""
     mesh = find_mesh("h200-16")
     mesh = replace(mesh, devices=tuple(replace(device, node=i // 2) for i, device in enumerate(mesh.devices)))
     strategy = Strategy(2, 1, 3, 4, "1f1b", rank_order=("pipeline", "tensor", "data"))

@@ -1,4 +1,4 @@
-"""Placement and schedule make the program: it means what the network means, and takes as long as the schedule."""
+"""A placement and a schedule make a program. It means the same as the network, and takes as long as the schedule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def network(family: str, spec: GraphSpec, split: bool) -> Distributed:
 def placed_anywhere(
     choose: Random, family: str, spec: GraphSpec, mesh: DeviceMesh, sizes: tuple[int, ...] = (1,)
 ) -> Placement:
-    """Backward operators are with their forward ones, which are on any groups of some of these sizes."""
+    """Draw a placement on groups of these sizes. Backward operators follow their forward ones."""
     graph, on = costed(build_graph(family, spec), mesh, CostOptions(spec.dtype)), dict[str, tuple[int, ...]]()
     for each in graph.operators:
         anywhere = tuple(choose.sample(range(len(mesh.devices)), choose.choice(sizes)))
@@ -66,7 +66,7 @@ def scheduled(placement: Placement, scheduler: str, micro_batches: int, *, split
 
 
 GROUPS = [(1, (1,)), (1, (1, 2, 3)), (2, (2,)), (2, (1,))]
-"""Tensor-parallel degrees, and sizes of the groups of devices that operators are placed on."""
+"""Tensor-parallel degrees, and the sizes of the groups on which operators are placed."""
 on_groups = pytest.mark.parametrize(
     ("degree", "group_sizes"), GROUPS, ids=["devices", "copies", "shares", "whole groups"]
 )
@@ -75,7 +75,7 @@ on_groups = pytest.mark.parametrize(
 @on_groups
 @pytest.mark.parametrize("seed", seeds(6))
 def test_a_gpt_placed_anywhere_means_the_same(seed: int, degree: int, group_sizes: tuple[int, ...]) -> None:
-    """Losses, every gradient, and every weight that Adam has updated, wherever operators are and whatever the order."""
+    """Losses, every gradient and every weight updated by Adam agree, for any placement and order."""
     choose = Random(seed)
     micro_batch, count, split = choose.randint(1, 2), choose.randint(1, 4), choose.random() < 0.5
     recompute = choose.choice(("none", "none", "selective", "full"))
@@ -112,7 +112,7 @@ def test_an_mlp_placed_anywhere_means_the_same(seed: int, degree: int, group_siz
 @pytest.mark.parametrize("scheduler", ["1f1b", "gpipe", "tessel"])
 @pytest.mark.parametrize("micro_batches", [1, 8])
 def test_a_program_of_layers_takes_as_long_as_its_schedule(scheduler: str, micro_batches: int) -> None:
-    """To half a nanosecond for each run: between layers one tensor crosses at a time."""
+    """To half a nanosecond per run. Only one tensor at a time crosses between layers."""
     spec, mesh = replace(GRAPHS["gpt"].presets["gpt2-small"], training=True, granularity="layers"), find_mesh("h200-4")
     placement = optimal("gpt", spec, mesh)
     schedule = scheduled(placement, scheduler, micro_batches)
@@ -123,20 +123,20 @@ def test_a_program_of_layers_takes_as_long_as_its_schedule(scheduler: str, micro
 @pytest.mark.parametrize(("degree", "group_sizes"), GROUPS[:3], ids=["devices", "copies", "shares"])
 @pytest.mark.parametrize("seed", seeds(4))
 def test_a_program_takes_at_least_as_long_as_its_schedule(seed: int, degree: int, group_sizes: tuple[int, ...]) -> None:
-    """Tensors that cross together wait for each other, which a plan does not know."""
+    """Tensors that cross together wait for each other, which a plan does not model."""
     choose = Random(seed)
     mesh = find_mesh("h200-4")
     small = GRAPHS["gpt"].presets["gpt2-small"]
     spec = replace(small, training=True, layers=3, micro_batch=8, tensor_parallel=degree)
     placement = placed_anywhere(choose, "gpt", spec, mesh, group_sizes)
-    # Of groups whole backwards: the plan's halves take as long as they are fitted, by up to a thousandth other.
+    # Groups use whole backwards. The plan's halves have fitted times, which differ by up to a thousandth.
     schedule = scheduled(placement, "list-scheduling", 3, split=group_sizes == (1,) and choose.random() < 0.5)
     found = simulate(placed_program(partial(network, "gpt", spec), placement, schedule).program, mesh)
     assert schedule.makespan / 1e9 - 1e-9 * len(schedule.start) <= found.latency <= 1.2 * schedule.makespan / 1e9
 
 
 def test_a_tensor_comes_from_the_nearest_of_a_group() -> None:
-    """Of a group across two nodes, from the device in the receiver's node."""
+    """If a group spans two nodes, the tensor comes from its device in the receiver's node."""
     spec, mesh = asked("mlp", micro_batch=2, layers=2, width=6, dtype="fp32"), find_mesh("h200-4", 2)
     graph = costed(build_graph("mlp", spec), mesh, CostOptions("fp32"))
     on = tuple((0, 2) if each.name.startswith("layer0") else (3,) for each in graph.operators)

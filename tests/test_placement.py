@@ -1,4 +1,4 @@
-"""Placements: the dynamic program against every placement there is, published optima, and laws."""
+"""Placements: the dynamic program against brute force, published optima, and laws."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ published = pytest.mark.skipif(not DATA.exists(), reason="the published inputs a
 
 
 def placed(graph: OperatorGraph, pool: DevicePool, placer: str = "dp") -> PlacementReport | None:
-    """None where an operator has no time on any device."""
+    """Return the placement, or None if an operator runs on no device."""
     try:
         return solve_placement(placer, PlacementProblem.on_pool(graph, pool))
     except InputError:
@@ -81,7 +81,7 @@ def placed(graph: OperatorGraph, pool: DevicePool, placer: str = "dp") -> Placem
 
 
 def placeable(seed: int) -> tuple[OperatorGraph, DevicePool]:
-    """A random graph and devices on which it has a place."""
+    """Return a random graph, and devices on which it can be placed."""
     seed = reaching(seed, lambda each: least_load(random_graph(each), random_pool(each)) is not None)
     return random_graph(seed), random_pool(seed)
 
@@ -111,7 +111,7 @@ def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
     unlimited = replace(pool, memory=None)
 
     def lacks_memory(each: int) -> bool:
-        """Memory alone is missing, and every operator has a device that can run it."""
+        """Return whether only memory is missing, so that every operator has a device that can run it."""
         graph = random_graph(each)
         return least_load(graph, pool) is None and least_load(graph, unlimited) is not None
 
@@ -178,7 +178,7 @@ def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
 
 @pytest.mark.parametrize("pinned", ["acc0", "acc1"])
 def test_a_device_that_differs_by_what_is_pinned_to_it_is_worth_no_less(pinned: str) -> None:
-    """Ten and eight ms with a transfer of .2, whichever device the first may go to; other devices stay in use."""
+    """Operators of ten and eight ms with a transfer of 0.2. The other devices stay in use."""
     operators = [Operator(f"o{i}", times=(DeviceTime("accelerator", time),)) for i, time in enumerate((10, 8))]
     graph = OperatorGraph("pair", tuple(operators), (Edge("o0", "o1", cost=0.2),), "ms")
     problem = PlacementProblem.on_pool(graph, DevicePool(2, 0), [Allowance("o0", (pinned,))])
@@ -188,7 +188,7 @@ def test_a_device_that_differs_by_what_is_pinned_to_it_is_worth_no_less(pinned: 
 
 @pytest.mark.parametrize("seed", seeds(240))
 def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
-    """Pinned to one device, or kept away from one, and nothing that keeps to it is better."""
+    """An operator pinned to one device, or excluded from one. Nothing that keeps the pins is better."""
     seed = reaching(seed, lambda each: least_pinned(pinned_problem(each)) is not None)
     report = solve_placement("dp", pinned_problem(seed))
     assert report.status is Status.PROVED_OPTIMAL
@@ -198,7 +198,7 @@ def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(60))
 def test_where_pins_leave_no_placement_the_placer_says_so(seed: int) -> None:
     seed = reaching(seed, lambda each: least_pinned(pinned_problem(each)) is None)
-    with suppress(InputError):  # an operator fits nowhere
+    with suppress(InputError):  # an operator fits on no device
         assert solve_placement("dp", pinned_problem(seed)).status is Status.INFEASIBLE
 
 
@@ -209,7 +209,7 @@ def least_pinned(problem: PlacementProblem) -> float | None:
 
 
 def pinned_problem(seed: int) -> PlacementProblem:
-    """Two operators of a random graph that may go to one or two of the devices only."""
+    """Return a problem in which two operators of a random graph may only use one or two of the devices."""
     pools = DevicePool(2, 1), DevicePool(2, 0), DevicePool(3, 0), DevicePool(3, 0, 4)
     graph, pool = random_graph(seed), pools[seed % 4]
     choose, names = Random(seed), [device.name for device in PlacementProblem.on_pool(graph, pool).devices]
@@ -229,7 +229,7 @@ def _chain(times: Sequence[float]) -> OperatorGraph:
 
 
 def test_loads_on_a_mesh_by_hand() -> None:
-    """8 bytes take 1 + 8/8 s inside a node, 3 + 8/2 s between nodes; a sender pays for its slowest link, once."""
+    """8 bytes take 1 + 8/8 s inside a node and 3 + 8/2 s between nodes. A sender pays once, for its slowest link."""
     mesh = _mesh((Link(8.0, 1.0), Link(2.0, 3.0)))
     graph = OperatorGraph(
         "fan",
@@ -267,7 +267,7 @@ def test_a_mesh_needs_the_sizes_of_outputs() -> None:
 
 
 def test_loads_by_hand() -> None:
-    """a feeds b and c on two other devices: a's device pays once, each receiver once, the host never."""
+    """a feeds b and c on two other devices. a's device pays once, each receiver once, the host never."""
     both = (DeviceTime("accelerator", 1.0), DeviceTime(CPU, 10.0))
     graph = OperatorGraph(
         "fan",
@@ -291,7 +291,7 @@ def test_a_search_that_is_cancelled_says_so() -> None:
 
 
 def test_beyond_the_most_ideals_cp_sat_takes_over() -> None:
-    """Forty operators side by side have 2^40 ideals."""
+    """Forty independent operators have 2^40 ideals."""
     graph = OperatorGraph("wide", tuple(Operator(f"o{i}", times=(DeviceTime("gpu", 1.0 + i / 7),)) for i in range(40)))
     report = solve_placement("dp", PlacementProblem.on_pool(graph, DevicePool(3)), DpConfig(1.0, most_ideals=1000))
     assert report.status is Status.FEASIBLE
@@ -316,7 +316,7 @@ def test_contracting_groups_without_cost_bounds_from_both_sides(seed: int) -> No
 
 
 def test_weights_beside_their_operators_do_not_multiply_ideals() -> None:
-    """Six operators in a line, each with three weights of its own: 7 * 8^6 ideals and more, were they all looked at."""
+    """Six operators in a chain, each with three weights, have more than 7 * 8^6 ideals in all."""
     line = [Operator(f"o{i}", times=(DeviceTime("gpu", 1.0),)) for i in range(6)]
     weights = [Operator(f"w{i}", times=(DeviceTime("gpu", 0.0),), size=1.0) for i in range(18)]
     edges = [Edge(f"o{i}", f"o{i + 1}", cost=0.25) for i in range(5)]

@@ -1,4 +1,4 @@
-"""Placements to compare with, by hand; their claims are held against every placement in `test_splits.py`."""
+"""Baseline placements by hand. `test_splits.py` compares their claims with brute force."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY = OperatorGraph(
 
 
 def test_greedy_looks_past_what_is_too_large_and_keeps_the_memory() -> None:
-    """4 bytes each: a (b too large, and c waits for it); then b; then c, d and e."""
+    """4 bytes each: a (b is too large, and c waits for it), then b, then c, d and e."""
     report = solve_placement("greedy", PlacementProblem.on_pool(MEMORY, DevicePool(3, 0, 4)))
     assert report.solution is not None
     assert report.solution.assignment == ((0,), (1,), (2,), (2,), (2,))
@@ -50,7 +50,7 @@ def test_a_baseline_that_does_not_fit_shows_what_it_would_do(placer: str) -> Non
     ],
 )
 def test_baselines_by_hand(placer: str, assignment: tuple[int, ...]) -> None:
-    """Five equal operators in a line on two accelerators and a host that they leave alone."""
+    """Five equal operators in a chain on two accelerators and a host, which stays empty."""
     report = solve_placement(placer, PlacementProblem.on_pool(MEMORY, DevicePool(2, 1)))
     assert report.solution is not None
     on = [device for (device,) in report.solution.assignment]
@@ -71,7 +71,7 @@ def test_a_split_by_hand_is_judged() -> None:
 
 
 def test_tight_memory_without_order_says_what_would_do() -> None:
-    """3 + 2 and 4 + 1 + 1 in 6 bytes each; in 5 bytes, three accelerators do."""
+    """3 + 2 and 4 + 1 + 1 fit in 6 bytes each. In 5 bytes, three accelerators are enough."""
     problem = replace(PlacementProblem.on_pool(MEMORY, DevicePool(2, 0, 6)), contiguous=False)
     assert solve_placement("cp-sat", problem).status is Status.PROVED_OPTIMAL
     report = solve_placement("cp-sat", replace(problem, devices=DevicePool(2, 0, 5).devices(MEMORY)))

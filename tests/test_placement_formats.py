@@ -1,4 +1,4 @@
-"""Graph, placement and published files: what is written reads back, and what is wrong is said in one sentence."""
+"""Graph, placement and published files: what is written reads back, and errors give one sentence with the place."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_published_cost_that_is_missing_is_named(key: str) -> None:
 
 
 def test_colours_that_force_a_cycle_are_refused() -> None:
-    """a -> b -> c with a and c of one colour: b would have to run after and before the same stage."""
+    """a -> b -> c, with a and c of one colour: b would have to run both after and before their stage."""
     operators = [{"name": name, "time": {"cpu": 1}, "colour": "y" if name == "b" else "x"} for name in "abc"]
     document = {
         **GRAPH,

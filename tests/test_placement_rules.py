@@ -1,4 +1,4 @@
-"""The referee of placements: per rule one placement that keeps it and one that only it refuses."""
+"""The referee of placements: for each rule a legal and an illegal example."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ REPLICATION = replication_on(POOL, ReplicaOptions())
 
 
 def graph(*operators: Operator, edges: str = "") -> OperatorGraph:
-    """Edges as "ab bc": a to b, b to c."""
+    """Return a graph with edges from text such as "ab bc": a to b, b to c."""
     links = tuple(Edge(source, target, cost=0.5) for source, target in edges.split())
     return OperatorGraph("example", operators, links)
 
 
 def on(shown: OperatorGraph, *devices: int) -> Placement:
-    """Devices 0 and 1 are accelerators, 2 is the host, -1 is none."""
+    """Return a placement. Devices 0 and 1 are accelerators, 2 is the host, -1 is none."""
     return Placement(shown, POOL.devices(shown), tuple(() if d < 0 else (d,) for d in devices))
 
 
 def shared(shown: OperatorGraph, *assignment: tuple[int, ...]) -> Placement:
-    """Operators on replicas."""
+    """Return a placement with operators on replicas."""
     return Placement(shown, POOL.devices(shown), assignment, replication=REPLICATION)
 
 
@@ -82,14 +82,17 @@ def test_the_host_holds_anything() -> None:
 
 
 def test_a_chain_of_ideals_is_more_than_convex() -> None:
-    """a -> b and c -> d, A = {a, d}, B = {b, c}: no path leaves and returns, yet each needs the other."""
+    """a -> b and c -> d, A = {a, d}, B = {b, c}: no path leaves and returns, yet each set needs the other."""
     crossed = graph(*(Operator(name, times=BOTH) for name in "abcd"), edges="ab cd")
     assert [found.rule for found in check_placement(on(crossed, 0, 1, 1, 0))] == ["contiguous"]
     assert check_placement(on(crossed, 0, 1, 0, 1)) == []
 
 
 def test_the_backward_of_nothing_takes_the_way_back() -> None:
-    """c, without a forward, feeds d, the backward of b: going back, c's device comes first; going forward, last."""
+    """c has no forward operator and feeds d, the backward of b.
+
+    So c's device comes first in the backward, last in the forward.
+    """
     behind = replace(ORPHANS, edges=(Edge("c", "d"), Edge("a", "b")))
     assert check_placement(on(behind, 0, 1, 1, 1)) == []
     assert [found.rule for found in check_placement(on(behind, 0, 1, 0, 1))] == ["contiguous"]
@@ -115,6 +118,6 @@ def test_operators_stay_where_they_may_go() -> None:
     ],
 )
 def test_claims_are_held_against_the_placement(status: Status, objective: float, bound: float, said: list[str]) -> None:
-    """a alone on acc0, b and c on acc1: 1 + 0.5 and 2 + 0.5."""
+    """a is alone on acc0, b and c are on acc1: 1 + 0.5 and 2 + 0.5."""
     found = check_placement_claims(on(LINE, 0, 1, 1), status, "throughput", objective, bound)
     assert [each.why for each in found] == said

@@ -1,4 +1,4 @@
-"""What a person decides on the way to a placement: edits keep what they can, moves keep together, files keep all."""
+"""State of the Placement page: edits keep what they can, moves keep groups together, files keep everything."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tessel_core.workbench.planning import plan_source, planned
 
 
 def chain(count: int = 6) -> GraphFile:
-    """Forward o0 … with backward mates, one after the other, with memory and times to derive."""
+    """Return a chain: forward operators o0 … with backward ones, with memory and without times."""
     forward = [
         Operator(f"o{i}", "matmul", flops=1e12 * (i + 1), bytes=1e9, weight_bytes=10**9, output_bytes=10**6)
         for i in range(count)
@@ -62,7 +62,7 @@ def chain(count: int = 6) -> GraphFile:
 
 
 def on_two(file: GraphFile | None = None) -> Placing:
-    """The chain on two H200s, placed."""
+    """Return the chain placed on two H200s."""
     placing = Placing().opened(file or chain(), "a test").on(MeshFile.of(uniform_mesh("h200", 1, 2)), "a test")
     return placing.answered(placing.question.solve(Control()))
 
@@ -365,7 +365,7 @@ def test_a_placement_without_its_graph_is_refused() -> None:
 
 
 def in_stages() -> Placing:
-    """The chain on two H200s in a loop of two stages per device, placed."""
+    """Return the chain placed on two H200s, in a loop of two stages per device."""
     placing = on_two().wanting(THROUGHPUT, contiguous=True, layout=StageLayout(2))
     return placing.answered(placing.question.solve(Control()))
 

@@ -1,4 +1,4 @@
-"""A placement's file says all that it depends on, and comes back as it was, wherever its graph is open."""
+"""A placement file contains everything that it depends on, and reads back unchanged where its graph is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a placement's plan beside its loads."""
+"""Messages about the plan of a placement, besides its loads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_where_work_binds_it_is_the_largest_load() -> None:
 
 
 def test_where_memory_binds_it_is_more() -> None:
-    """Devices that hold their operators with one micro-batch in flight and little besides."""
+    """The devices hold their operators with one micro-batch in flight, and little more."""
     placing = placed("gpt2-xl-training")
     placement = placing.placement
     assert placement is not None

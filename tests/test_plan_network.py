@@ -1,4 +1,4 @@
-"""A plan's network: the program of any schedule computes what the network on one device does, and cannot hang."""
+"""A plan's network: the program of any schedule computes the result of one device, and cannot hang."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ MICRO_BATCHES = 3
 
 
 def numbers(name: str, shape: tuple[int, ...]) -> Array:
-    """The same for the same name; a scalar is the number of samples."""
+    """Return numbers that depend on the name only. A scalar is the number of samples."""
     if not shape:
         return np.array(SIZE.samples, np.int32)
     return np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape) / 2
 
 
 def in_one_process(whole: Distributed) -> dict[str, Array]:
-    """Micro-batch after micro-batch, and a step by hand."""
+    """Compute one micro-batch after another and a training step by hand."""
     shapes = {piece.name: whole.program.types[value].shape for value, piece in whole.piece_of.items()}
     samples = [name for name in shapes if whole.roles[name].batch_axis is not None]
     given = {name: numbers(name, shape) for name, shape in shapes.items()}
@@ -100,7 +100,7 @@ def test_networks_of_any_form_in_any_order(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(20))
 def test_ranks_ask_for_tensors_ahead_of_time_in_the_same_order(seed: int) -> None:
-    """Each run keeps its operations, and what is received its order; nothing is received later."""
+    """Runs keep their operations, and receives keep their order. No receive becomes later."""
     choose = random.Random(seed)
     plan = some_network(choose, 3)
     model, run_of = network_program(Network.of(plan), some_schedule(choose, plan, MICRO_BATCHES), SIZE)

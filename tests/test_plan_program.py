@@ -30,7 +30,7 @@ def simulated(schedule: Schedule) -> Trace:
 
 
 def obeys_the_law(schedule: Schedule) -> bool:
-    """Starts and makespan to 1e-12 of the whole, peaks exactly."""
+    """Assert that starts and makespan agree to 1e-12 of the makespan, and peaks exactly."""
     trace, per_second = simulated(schedule), TICKS_PER_SECOND.get(schedule.plan.time_unit, 1.0)
     blocks = {i for i, op in enumerate(trace.program.ops) if op.kind == "block"}
     wanted = [
@@ -60,14 +60,14 @@ def test_every_sample(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["v-shape-4", "m-shape-4", "gpt-1m-vocab-v-4"])
 def test_searched_schedules(name: str) -> None:
-    """They keep a repetend, so some runs start later than they could."""
+    """They keep a repetend, so some runs start later than necessary."""
     schedule = solve_schedule("tessel", load_sample(name), 8).drawable
     assert schedule is not None
     assert obeys_the_law(schedule)
 
 
 def delayed(schedule: Schedule, draw: np.random.Generator) -> Schedule:
-    """The same order on a clock that now and then stands still."""
+    """Return the same order with random pauses in which nothing starts."""
     pauses = np.cumsum(draw.integers(0, 3, schedule.makespan + 1) * draw.integers(0, 2))
     return replace(schedule, start=schedule.start + pauses[schedule.start], repetend=None)
 
@@ -84,7 +84,7 @@ def test_random_plans_with_lags_and_idle_time(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(20))
 def test_random_starts_in_any_legal_order(seed: int) -> None:
-    """Runs are drawn one by one and start when they can, or a little later."""
+    """Runs are drawn one by one, and start as early as possible or a little later."""
     draw = np.random.default_rng(seed)
     assert obeys_the_law(_drawn(random_plan(seed, blocks=(4, 5, 6), devices=(2, 3)), 4, draw))
 
@@ -122,7 +122,7 @@ def test_the_program_is_well_formed_and_can_be_read_back(name: str) -> None:
 
 
 def test_what_is_held_is_released_in_parts_and_by_name() -> None:
-    """F takes 3 on both devices; B frees 1 of it on the first, C the rest everywhere."""
+    """F acquires 3 on both devices. B frees 1 of it on the first, C the rest everywhere."""
     blocks = (
         Block("F 0", BlockKind.FORWARD, (0, 1), 2, 3),
         Block("B", BlockKind.BACKWARD, (0,), 1, -1),

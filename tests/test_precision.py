@@ -1,4 +1,4 @@
-"""Linear layers in FP8: which products are marked, what they cost, and where they are refused."""
+"""Linear layers in FP8: which products are marked, their costs, and where FP8 is refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return terminal(monkeypatch, capsys)
 
 
-# The marks.
+# Marks
 
 
 def test_linear_layers_of_a_decoder_are_marked_and_its_head_is_not() -> None:
@@ -95,7 +95,7 @@ def test_inference_of_experts_means_the_same() -> None:
         np.testing.assert_array_equal(array, wanted)
 
 
-# Costs.
+# Costs
 
 
 def product(dtype: str = "bf16", m: int = 8192, k: int = 4096, n: int = 14_336, **attributes: str) -> Program:
@@ -111,7 +111,7 @@ def terms(program: Program, mesh: str = "h100-1"):
 
 
 def test_products_run_at_the_peak_of_fp8_after_their_casts() -> None:
-    """Operands are read, read again and written as one byte each; an output costs as long as in bf16."""
+    """Operands are read twice and written as one byte each. Outputs cost as long as in bf16."""
     fast, plain, fit = terms(product(format="fp8")), terms(product()), h200_fit()
     m, k, n = 8192, 4096, 14_336
     kernel, peak = fit.kernel("matmul"), H100.device("d").peak("fp8")
@@ -146,7 +146,7 @@ def test_kinds_without_fp8_are_refused(kind: str) -> None:
         terms(product(format="fp8"), f"{kind}-1")
 
 
-# Strategies and the command line.
+# Strategies and the command line
 
 
 @pytest.mark.parametrize("mode", ["training", "inference"])

@@ -1,4 +1,4 @@
-"""What could be bought: each change alone, nothing lost, and what it brings found by solving."""
+"""Price tags of a schedule: each change alone is solved, and its gain is the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person's own modules, measured: bytes are exact, the plan holds them, and a broken file is one sentence."""
+"""A user's modules, measured: bytes are exact, the plan contains them, and a broken file gives one sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build():
 
 
 def measured(*seconds: tuple[float, float, float, float]) -> Profile:
-    """Modules of so many seconds forward, backward, and for each gradient."""
+    """Return measured modules with these seconds for the forward, the backward and each gradient."""
     modules = (ModuleCosts(f"module{i}", "Linear", *each, 100, 40, 20) for i, each in enumerate(seconds))
     return Profile("mine", "cpu core", 4, tuple(modules))
 
@@ -59,7 +59,7 @@ def test_modules_are_measured_and_become_a_plan(tmp_path: Path) -> None:
     found = profile(f"{file}:build", Control())
     assert [each.kind for each in found.modules] == ["Embedding", "Linear", "Tanh", "Linear", "ReLU"]
     assert [each.weight_bytes for each in found.modules] == [320, (8 * 16 + 16) * 4, 0, (16 * 8 + 8) * 4, 0]
-    # Eight-byte indices; what a linear layer takes; what tanh makes, which the next layer takes; what ReLU makes.
+    # Eight-byte indices, the input of a linear layer, the output of tanh (which the next layer takes), and of ReLU.
     assert [each.activation_bytes for each in found.modules] == [4 * 8, 4 * 8 * 4, 4 * 16 * 4, 0, 4 * 8 * 4]
     assert [each.output_bytes for each in found.modules] == [128, 256, 256, 128, 128]
     for each in found.modules:

@@ -16,14 +16,14 @@ Build = Callable[[Network], int]
 
 
 def trained(build: Build, dtype: str = "bf16") -> OperatorGraph:
-    """The graph of a squared loss of what `build` writes."""
+    """Return the training graph of a squared loss of the output of `build`."""
     net = Network("one", dtype)
     loss = net.squared_loss(build(net))
     return graph_of(Gradients()(net.finish({"loss": loss})), "one", 1)
 
 
 def shared(build: Build, devices: int) -> OperatorGraph:
-    """The graph of one of so many devices, without training."""
+    """Return the inference graph of one of several devices."""
     net = Network("one", "bf16")
     return graph_of(TensorParallel(devices)(net.finish({"y": build(net)})), "one", 1)
 
@@ -58,19 +58,19 @@ def attended(net: Network) -> int:
             lambda net: net.embedding("one", net.ids("ids", 10), 1000, 4),
             (0, 40 + 2 * 2 * 40, 2 * 4000, 40, 2 * 40),
         ),
-        (pooled, (9 * 32, 2 * (128 + 32), 0, 2 * 128 + 8 * 32, 2 * 32)),  # the input, and places of 8 bytes
-        # Each query sees itself and those before; queries, keys and values are one tensor, kept with a number per head.
+        (pooled, (9 * 32, 2 * (128 + 32), 0, 2 * 128 + 8 * 32, 2 * 32)),  # the input, and indices of 8 bytes
+        # Each query sees itself and earlier ones. Queries, keys and values are one tensor, kept with a number per head.
         (attended, (4 * 2 * 21 * 8, 2 * (288 + 96), 0, 2 * 288 + 4 * 2 * 12, 2 * 96)),
     ],
     ids=["linear", "conv", "embedding", "max_pool", "attention"],
 )
 def test_an_operator_by_hand(build: Build, expected: tuple[float, ...]) -> None:
-    """FLOPs, bytes moved, weights, kept, output."""
+    """FLOPs, moved bytes, weights, kept bytes and output."""
     assert amounts(trained(build).operator("one")) == expected
 
 
 def test_collectives_take_the_time_of_their_links() -> None:
-    """Four H200s over NVLink: six steps of a quarter each, or three of the share."""
+    """Four H200s over NVLink: six steps of a quarter each, or three steps of the share."""
 
     def summed(net: Network) -> int:
         weight = net.parameter("weight", 4, 10**6, cut=0)

@@ -1,4 +1,4 @@
-"""Idle time of programs: both splits are exact, and the causes are those that a look at every moment finds."""
+"""Idle time of programs: both splits are exact, and the causes agree with a check of every moment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EMPTY = np.zeros(0)
 
 
 def traced(events: list[Event], devices: tuple[int, ...], latency: float) -> Trace:
-    """A trace of any events, whether a program would have them or not."""
+    """Return a trace with arbitrary events."""
     program = read_program(
         "program p\n%x: int8[1]@1\n%y: int8[1]@1 = relu(%x)\n%z: int8[1]@2 = send(%y) {to=2}\nreturn %z\n"
     )
@@ -47,7 +47,7 @@ def traced(events: list[Event], devices: tuple[int, ...], latency: float) -> Tra
 
 
 def random_events(seed: int) -> tuple[list[Event], tuple[int, ...], int]:
-    """Whole seconds, streams in turn, some operations that take no time, devices that do nothing, a busy host."""
+    """Draw events of whole seconds: streams in turn, some without duration, idle devices, a busy host."""
     choose = random.Random(seed)
     devices, found = tuple(sorted(choose.sample(range(1, 9), choose.randint(1, 4)))), list[Event]()
     for device in (0, *devices):
@@ -64,7 +64,7 @@ def random_events(seed: int) -> tuple[list[Event], tuple[int, ...], int]:
 
 
 def cause_at(events: list[Event], device: int, moment: float) -> Cause | None:
-    """None while it computes; it knows nothing of `tessel_core.inspection` but the names."""
+    """Return the cause at a moment; None if the device computes. It only uses names of `tessel_core.inspection`."""
     mine = [(stream, start, start + seconds) for d, stream, start, seconds in events if d == device and seconds]
     now = {stream for stream, start, end in mine if start <= moment < end}
     if COMPUTE in now:
@@ -83,7 +83,7 @@ def pieces(causes: IdleCauses) -> Iterator[tuple[int, int, int, Cause]]:
 
 
 def found_in(trace: Trace) -> ProgramIdle:
-    """The idle time, whose parts sum to idle exactly."""
+    """Return the idle time, after a check that its parts sum to it exactly."""
     idle = idle_of(trace)
     assert idle is not None
     split, causes = idle.split, idle.causes
@@ -99,7 +99,7 @@ def found_in(trace: Trace) -> ProgramIdle:
 
 @pytest.mark.parametrize("seed", seeds(600))
 def test_every_second_of_any_trace(seed: int) -> None:
-    """Of whole seconds, ticks are parts of a second: nothing is rounded, so equal means equal."""
+    """All times are whole seconds, so nothing is rounded, and results are exactly equal."""
     events, devices, latency = random_events(seed)
     trace = traced(events, devices, latency)
     idle, wanted = found_in(trace), Counter[Cause]()
@@ -140,7 +140,7 @@ def shared(*, overlap: bool) -> Trace:
 
 @pytest.mark.parametrize("name", [*SIMULATIONS, *SHARED])
 def test_every_moment_of_a_simulation(name: str) -> None:
-    """Between two neighbouring ends or starts nothing changes; floats, so seconds agree but for rounding."""
+    """Nothing changes between two neighbouring starts or ends. Times are floats, so seconds agree up to rounding."""
     trace = {**SIMULATIONS, **SHARED}[name]()
     idle = found_in(trace)
     stream = trace.communicates.astype(int).tolist()
@@ -160,7 +160,7 @@ def test_every_moment_of_a_simulation(name: str) -> None:
 
 @pytest.mark.parametrize("seed", seeds(200))
 def test_a_schedule_idles_as_its_program_does(seed: int) -> None:
-    """Its lags keep nobody busy, so what is neither warmup nor cooldown is data."""
+    """Lags keep no device busy, so idle time outside of warmup and cooldown is *data*."""
     schedule = any_schedule(seed)
     trace = simulate(schedule_program(schedule))
     program, causes, split = found_in(trace), idle_causes(schedule), IdleSplit.of(schedule)
@@ -173,13 +173,13 @@ def test_a_schedule_idles_as_its_program_does(seed: int) -> None:
 
 HIDDEN: list[Event] = [
     (1, COMPUTE, 0, 3),
-    (1, COMMUNICATION, 3, 2),  # behind a second of computing
+    (1, COMMUNICATION, 3, 2),  # after a second of computing
     (2, COMMUNICATION, 3, 2),
     (1, COMPUTE, 3, 1),
     (2, COMPUTE, 0, 1),
     (2, COMPUTE, 5, 2),
 ]
-"""And device 3, which holds something and does nothing."""
+"""Communication behind computation. Device 3 holds a value and does nothing."""
 
 
 def test_communication_behind_computing_is_not_idle() -> None:

@@ -1,4 +1,4 @@
-"""Programs per rank: together they are the whole, and each touches its own device only."""
+"""Programs per rank: together they are the whole program, and each uses only its own device."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_groups_are_those_that_share_an_operation(degrees: tuple[int, int, int, 
 
 
 def run_by_rank(program: Program, given: dict[int, Array]) -> dict[int, Array]:
-    """Every rank goes as far as it can, one after the other; a communication runs once all of its group are at it."""
+    """Run each rank as far as possible, in turn. A communication runs once its whole group has reached it."""
     ranks, known = project(program), dict(given)
     at = dict.fromkeys(ranks, 0)
     while any(at[rank] < len(ranks[rank].ops) for rank in ranks):

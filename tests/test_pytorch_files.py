@@ -1,4 +1,4 @@
-"""PyTorch's files: exports read back in the same order and cannot hang, traces give back what was measured."""
+"""PyTorch's files: exports read back in the same order and cannot hang, and traces give measured times."""
 
 from __future__ import annotations
 
@@ -150,13 +150,13 @@ def test_a_file_without_durations_is_timed_in_assumed_ones() -> None:
 
 
 def test_the_older_notation_is_read_as_the_newer() -> None:
-    """A whole backward was `BW`, and the gradient of the input `B`; the rest is the same."""
+    """In it, a whole backward was `BW`, and the gradient of the input `B`. The rest is the same."""
     newer = "0F0,0F1,0B0,0I1,0W1\n1F0,1B0,1F1,1I1,1RESHARD,1W1\n"
     older = "0F0,0F1,0BW0,0B1,0W1\n1F0,1BW0,1F1,1B1,1RESHARD,1W1\n"
     found, wanted = (read_pytorch_csv(text.encode(), "s.csv") for text in (older, newer))
     assert [each for _, _, each in found.each()] == [each for _, _, each in wanted.each()]
     assert csv_schedule(found).starts.tolist() == csv_schedule(wanted).starts.tolist()
-    # Weight gradients without whole backwards are of the older notation too, for want of an I.
+    # A file with weight gradients but no I has no whole backwards, so it uses the older notation.
     halves = read_pytorch_csv(b"0F0,0B0,0W0\n", "s.csv")
     assert [str(each) for _, _, each in halves.each()] == ["0F0", "0I0", "0W0"]
     overlapped = read_pytorch_csv(b"0F0,(0F1;0BW0)OVERLAP_F_B,0BW1\n", "s.csv")
@@ -202,7 +202,10 @@ def test_a_file_that_is_no_whole_schedule_says_where(text: str, complaint: str) 
 def events_of(
     schedule: Schedule, *, steps: int = 2, begin_end: bool = False, cat: str = "user_annotation"
 ) -> list[Any]:
-    """Per rank, what a profiler writes of these runs: each span begins when its rank is free, and so waits inside."""
+    """Return the profiler's events of these runs per rank.
+
+    A span begins when its rank is free, so it contains waits.
+    """
     long, ranks = schedule.makespan + 7, []
     cells = [line.split(",") for line in csv_of(schedule).splitlines()]
     for device, row in enumerate(cells):
@@ -286,7 +289,7 @@ def test_damaged_traces_are_one_sentence() -> None:
 
 
 def complaint_about(content: str) -> str:
-    """Nothing where it is read as a schedule that keeps the rules."""
+    """Return the error, or an empty string if a valid schedule is read."""
     try:
         found = read_known(content.encode(), "damaged.csv" if content[0] != "{" else "damaged.json")
         assert isinstance(found, PyTorchCsv | PipelineTrace)

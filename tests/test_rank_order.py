@@ -1,4 +1,4 @@
-"""Rank order: groups of each dimension, the meaning of a renumbered program, streams of groups, and bad input."""
+"""Rank order: groups of each dimension, meaning of a renumbered program, streams of groups, and bad input."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ MLP, GPT = find_family("mlp"), find_family("gpt")
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in an empty folder."""
+    """Return a function that runs a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return terminal(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("seed", seeds(20))
 def test_groups_are_what_an_array_of_ranks_says(seed: int) -> None:
-    """NumPy's own order of axes: ranks in a row, reshaped with the outermost dimension first."""
+    """The expected groups come from NumPy: ranks reshaped with the outermost dimension first."""
     choose = random.Random(seed)
     degrees = {name: choose.choice((1, 2, 3, 4, 5)) for name in CUT_DIMENSIONS}
     order = choose.choice((*every_rank_order(), ("data", "expert", "pipeline", "context", "tensor")))
@@ -77,14 +77,14 @@ def test_the_default_keeps_tensor_groups_inside_a_node_and_distirs_order_spreads
     assert said["data"].links == "across 2 nodes, 50 GB/s per device"
     whole = groups_of(Ranks(64, 1, 1), find_mesh("h100-64"))[0]
     assert whole.links == "across 8 nodes, on 8 rails, 400 GB/s together"
-    # Of six groups of four in a row on nodes of eight all lie inside; of four groups of six only some do.
+    # On nodes of eight, six groups of four in a row all lie inside a node. Of four groups of six, only some do.
     uneven = groups_of(Ranks(4, 6, 1), find_mesh("h100-32"))[0]
     assert uneven.links == "2 inside a node, 450 GB/s; 2 across 2 nodes, on 2 rails, 100 GB/s together"
 
 
 @pytest.mark.parametrize("order", every_rank_order(), ids=",".join)
 def test_a_rank_order_changes_who_does_it_and_nothing_else(order: tuple[str, ...]) -> None:
-    """Outputs, gradients and updated weights are those of the undistributed network."""
+    """Outputs, gradients and updated weights equal those of the undistributed network."""
     spec, random_numbers = MLP.spec(4, 8, 16, "fp32"), np.random.default_rng(3)
     whole = build_program(MLP, spec, Strategy(), gradients=True)
     given = {
@@ -100,7 +100,7 @@ def test_a_rank_order_changes_who_does_it_and_nothing_else(order: tuple[str, ...
     assert found.keys() == wanted.keys()
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=2e-5)
-    # Collectives and sends go among the groups that are said.
+    # Collectives and sends use the given groups.
     ranks, groups = Ranks(2, 2, 2, order), defaultdict[str, set[tuple[int, ...]]](set)
     for op in spread.program.ops:
         stream = stream_by_hand(spread.program, op)
@@ -116,9 +116,9 @@ def test_only_orders_that_differ_on_the_mesh_are_tried() -> None:
     assert len(set(every)) == 6
     assert distinct_orders(every, 1, 1, 8, range(8)) == [DEFAULT_RANK_ORDER]
     assert distinct_orders(every, 2, 2, 2, [0] * 8) == [DEFAULT_RANK_ORDER]
-    # On nodes of two, it matters which dimension is innermost.
+    # On nodes of two, the innermost dimension matters.
     assert len({order[0] for order in distinct_orders(every, 2, 2, 2, [0, 0, 1, 1, 2, 2, 3, 3])}) == 3
-    # Nodes of eight: with T = 8 it matters only whether tensor groups are inside a node.
+    # On nodes of eight with T = 8, it only matters whether tensor groups are inside a node.
     nodes = [i // 8 for i in range(64)]
     assert len(distinct_orders(every, 1, 8, 8, nodes)) == 2
     sizes, degrees = ranges(layers=(4,), batch=(64,)), (1, 2, 4)
@@ -134,7 +134,10 @@ def test_only_orders_that_differ_on_the_mesh_are_tried() -> None:
 
 
 def test_tensor_parallelism_inside_the_node_wins_on_several_nodes() -> None:
-    """GPT-3 175B on 64 A100s: no configuration of the grid is faster, by any rank order, and DistIR's costs 80 %."""
+    """GPT-3 175B on 64 A100s: no configuration of the grid is faster in any rank order.
+
+    DistIR's order costs 80 % more.
+    """
     sizes = ranges(size=("gpt3-175b",), batch=(64,))
     asked = {"tensor": (2, 4, 8, 16), "pipeline": (4, 8, 16, 32), "micro_batches": (16, 32, 64)}
     grid = Grid(sizes, **asked, recompute=(Recompute.FULL,), rank_order=every_rank_order())
@@ -151,7 +154,7 @@ def test_tensor_parallelism_inside_the_node_wins_on_several_nodes() -> None:
 
 
 def test_each_process_group_and_each_direction_has_a_stream_of_its_own() -> None:
-    """Two collectives of different groups overlap on the device that they share, two of one group do not."""
+    """Two collectives of different groups overlap on the device that they share. Two of one group do not."""
     build = ProgramBuilder("streams")
     x = [build.input(f"x{i}", TensorType("fp32", (1 << 22,), device)) for i, device in enumerate((1, 2, 1, 3, 1, 2))]
     build.add("allreduce", x[:2])
@@ -166,7 +169,7 @@ def test_each_process_group_and_each_direction_has_a_stream_of_its_own() -> None
     assert (start[0], start[1], start[2]) == (0, 0, pytest.approx(first))
     assert (start[3], start[4], start[5]) == (0, 0, pytest.approx(sending))
     assert simulate(trace.program, find_mesh("h200-4"), overlap=False).latency > trace.latency
-    # Lanes of a picture keep apart what runs at one time.
+    # A picture draws concurrent operations in different lanes.
     on_one = trace.device == 1
     for lane in set(trace.lane[on_one].tolist()):
         mine = np.flatnonzero(on_one & (trace.lane == lane))
@@ -177,7 +180,7 @@ def test_each_process_group_and_each_direction_has_a_stream_of_its_own() -> None
 
 
 def test_buckets_pay_the_latency_once() -> None:
-    """MLP of 8 layers, 2 MB of gradients each: one by one, in twos, all together."""
+    """An MLP of 8 layers with 2 MB of gradients each, which are reduced one by one, in pairs, and all together."""
     spec, mesh = MLP.spec(8, 1024, 64, "fp16"), find_mesh("h100-16")
     counts, times = [], []
     for bucket in (0, 4 << 20, 1 << 30):

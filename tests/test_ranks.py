@@ -1,4 +1,4 @@
-"""Ranks: they work together, and end together with the first reason, whatever ends them."""
+"""Processes of ranks: they work together, and all end with the first failure, whatever causes it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tessel_core.execution.rank_process import command
 from tessel_core.execution.ranks import MAX_RANKS, RankError, Ranks
 
 SOON_S = 5.0
-"""Until all ranks have ended."""
+"""Seconds until all ranks have ended."""
 
 
 def processes_in(folder: Path) -> set[str]:
-    """Those that were started for ranks that have their temporary folder there, and are still there."""
+    """Return the living processes that were started for ranks with this temporary folder."""
     found = set[str]()
     for process in Path("/proc").iterdir():
         with suppress(OSError):
@@ -37,7 +37,7 @@ def processes_in(folder: Path) -> set[str]:
 
 @pytest.fixture
 def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Holds, when called, where soon no process of the test's ranks is there."""
+    """Return a check that no process of the test's ranks remains after a short wait."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def check() -> None:

@@ -1,4 +1,4 @@
-"""docs/reality.md says what follows from the measurements beside it, and the simulator is as near as is asked."""
+"""docs/reality.md follows from the measurements beside it, and the simulator is as close as required."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_simulator_is_near_what_it_did_not_see() -> None:
 
 
 def test_agreement_of_a_few_pairs() -> None:
-    """Ranks 1.5, 1.5, 3, 4 against 1, 2, 4, 3: Pearson's correlation of these is 3.5 / sqrt(4.5 x 5)."""
+    """Ranks 1.5, 1.5, 3, 4 and 1, 2, 4, 3 have Pearson's correlation 3.5 / sqrt(4.5 x 5)."""
     found = Agreement.of([1.0, 1.0, 3.0, 5.0], [1.0, 2.0, 4.0, 2.5])
     assert found.rows == 4
     assert (found.median, found.largest) == (0.375, 1.0)

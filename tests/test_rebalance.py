@@ -1,4 +1,4 @@
-"""Of placements with one largest load the even ones are preferred; nothing that is claimed changes by that."""
+"""Among placements with the same largest load, even ones are preferred. The claims stay the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tessel_core.placement.cp_sat import CpSatConfig
 
 
 def line(times: list[float], costs: list[float], sizes: list[float]) -> OperatorGraph:
-    """Operators in a row, ten times slower on a host."""
+    """Return a chain of operators that take ten times as long on a host."""
     operators = tuple(
         Operator(f"o{i}", times=(DeviceTime("accelerator", time), DeviceTime(CPU, 10 * time)), size=size)
         for i, (time, size) in enumerate(zip(times, sizes, strict=True))
@@ -53,7 +53,7 @@ def test_no_device_idles_beside_a_full_one() -> None:
 @pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("placer", ["dp", "cp-sat"])
 def test_a_line_is_cut_evenest_of_all_that_are_best(seed: int, placer: str) -> None:
-    """In a row there is one order, so that the least sum of squares is found: with transfers, memory and a pin."""
+    """A chain has one order, so the least sum of squares is found, with transfers, memory and a pin."""
     graph, pool = random_line(seed), DevicePool(2 + seed % 2, seed % 3 // 2, (None, 6.0)[seed // 20])
     names = [device.name for device in pool.devices(graph)]
     pins = [Allowance("o2", tuple(names[:2]))] if seed % 5 == 0 else []
@@ -76,7 +76,7 @@ def test_a_line_is_cut_evenest_of_all_that_are_best(seed: int, placer: str) -> N
 
 @pytest.mark.parametrize("seed", seeds(12))
 def test_any_sets_are_evened_out_by_moves(seed: int) -> None:
-    """No single move to an idle device is left that would even loads out."""
+    """No single move to an idle device would make loads more even."""
 
     def evened_out(each: int) -> tuple[PlacementProblem, PlacementReport]:
         problem = replace(PlacementProblem.on_pool(random_line(each), DevicePool(3, 0, 8)), contiguous=False)

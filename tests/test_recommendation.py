@@ -1,4 +1,4 @@
-"""The fastest strategy: blocks against every operation, bounds against times, the optimum against every candidate."""
+"""Recommendations: blocks agree with every operation, bounds with times, and the optimum with every candidate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tessel_core.workbench.messages.recommendation import order_sentences, refus
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """The command line."""
+    """Return a function that runs a command."""
     monkeypatch.chdir(tmp_path)
     return terminal(monkeypatch, capsys)
 
@@ -50,7 +50,7 @@ SMALL = {"layers": 8, "sequence": 1024}
 
 
 def question(name: str, mesh: DeviceMesh, batch: int, ranges: SearchRanges | None = None, **sizes: int) -> Question:
-    """A preset in training, with other sizes."""
+    """Return a question about a preset in training with other sizes."""
     found = preset_network(name)
     assert found is not None
     family, said = found
@@ -61,7 +61,7 @@ def question(name: str, mesh: DeviceMesh, batch: int, ranges: SearchRanges | Non
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_network_without_its_repeated_layers_has_the_same_layers(name: str) -> None:
-    """A network put together again from the layers that stand for others has all of its weights and operations."""
+    """Each remaining layer is repeated as often as it stands for others. The result has all weights and operations."""
     found = preset_network(name)
     assert found is not None
     family, said = found
@@ -121,7 +121,7 @@ STRATEGIES = (
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", ["llama-3-8b", "gpt-6.7b", "mixtral-8x7b"])
 def test_blocks_are_near_the_simulation_of_every_operation(name: str, strategy: Strategy) -> None:
-    """Within 7 % in time and 20 % in memory; the benchmark of blocks prints how near most are."""
+    """Within 7 % in time and 20 % in memory. The benchmark of blocks prints the distribution."""
     asked = question(name, EIGHT, 2 * strategy.data * strategy.micro_batches, **SMALL)
     trace = simulate_places(asked.family, asked.spec, strategy, EIGHT)
     engine = BlockEngine(BlockTable(asked.family, asked.spec, EIGHT))
@@ -131,7 +131,7 @@ def test_blocks_are_near_the_simulation_of_every_operation(name: str, strategy: 
 
 
 def test_many_micro_batches_follow_from_few() -> None:
-    """A number of micro-batches that is extrapolated takes as long as one that is counted."""
+    """The extrapolated time of a number of micro-batches equals the simulated one."""
     strategy = Strategy(1, 1, 4, 40, "1f1b")
     asked = question("llama-3-8b", EIGHT, 40, **SMALL)
     engine = BlockEngine(BlockTable(asked.family, asked.spec, EIGHT))
@@ -144,7 +144,7 @@ def test_many_micro_batches_follow_from_few() -> None:
 def test_uneven_stages_take_as_long_for_many_micro_batches_as_counted(
     schedule: str, devices: int, several: int
 ) -> None:
-    """Within .5 %, also where the busiest device is not the one that sets the pace of the first micro-batches."""
+    """Within 0.5 %, also if the busiest device is not the one that limits the first micro-batches."""
     rng = np.random.default_rng(3)
     stages = devices * several
     seconds = np.zeros((stages, 5, 50))
@@ -166,7 +166,7 @@ def test_uneven_stages_take_as_long_for_many_micro_batches_as_counted(
     ("name", "batch", "sizes"), [("llama-3-8b", 16, SMALL), ("mixtral-8x7b", 16, {"layers": 4, "sequence": 1024})]
 )
 def test_the_fastest_is_the_fastest_of_all(name: str, batch: int, sizes: dict[str, int]) -> None:
-    """What bounds rule out is no faster: every configuration is timed on its own."""
+    """Configurations ruled out by bounds are no faster: every configuration is timed."""
     ranges = SearchRanges(micro_batch_size=(1, 2), stages_per_device=(1, 2))
     asked = question(name, EIGHT, batch, ranges, **sizes)
     found = recommend(asked)
@@ -191,7 +191,7 @@ def test_the_fastest_is_the_fastest_of_all(name: str, batch: int, sizes: dict[st
 
 
 def test_a_bound_holds_where_a_late_stage_has_most_to_update() -> None:
-    """Its optimizer's step runs beside the last backward passes of the stages before."""
+    """Its optimizer step runs beside the last backward passes of earlier stages."""
     mesh = find_mesh("h100-2048")
     asked = question("deepseek-v3", mesh, 15360, sequence=4096)
     engine = BlockEngine(BlockTable(asked.family, asked.spec, mesh))
@@ -219,7 +219,7 @@ def test_the_front_gets_slower_and_leaner() -> None:
 
 
 def test_the_worked_answer_is_what_the_search_says() -> None:
-    """The best strategy of the file takes as long as it says; tools/make_recommended.py searches all."""
+    """The best strategy in the file takes as long as the file says. tools/make_recommended.py searches all."""
     known = json.loads(WORKED_ANSWER.read_bytes())
     asked, best = known["asked"], known["best"]
     of = question(asked["model"], find_mesh(asked["mesh"]), asked["global_batch"], sequence=asked["sequence"])
@@ -253,7 +253,7 @@ def test_a_batch_that_nothing_divides_names_the_nearest() -> None:
 
 
 def test_a_million_configurations_are_counted_and_refused() -> None:
-    """Without making them; the count is that of the configurations that are made."""
+    """The count is exact, but no configuration is built."""
     few = question("llama-3-8b", EIGHT, 64, **SMALL)
     assert few.size == len(list(few.strategies()))
     ranges = SearchRanges(stages_per_device=tuple(range(1, 2000)), micro_batch_size=tuple(range(1, 65)))
@@ -289,7 +289,7 @@ def test_a_stop_keeps_the_best_so_far() -> None:
     ],
 )
 def test_the_first_answer_is_a_good_one(name: str, batch: int, sizes: dict[str, int]) -> None:
-    """The first step that is told is within 3 % of the last, long before all configurations are bounded."""
+    """The first reported step is within 3 % of the last, long before all configurations have bounds."""
     control = Control()
     found = recommend(question(name, EIGHT, batch, **sizes), control)
     news = [each for each in control.history if each.objective is not None]
@@ -321,7 +321,7 @@ def test_the_stages_of_an_answer_are_a_plan() -> None:
 
 
 def test_a_searched_order_is_never_longer_than_the_named_one() -> None:
-    """The steps differ by what the pipelines do; an order that is proved meets the bound of the plan."""
+    """Steps differ by the difference of the pipelines. A proved order meets the bound of the plan."""
     ranges = SearchRanges(pipeline=(2, 4), micro_batch_size=(1, 2), schedule=("1f1b", "gpipe"))
     asked = question("llama-3-8b", EIGHT, 16, ranges, **SMALL)
     table = BlockTable(asked.family, asked.spec, EIGHT)
@@ -342,7 +342,7 @@ def test_a_searched_order_is_never_longer_than_the_named_one() -> None:
 
 
 def test_an_order_that_is_not_the_shortest_is_shortened() -> None:
-    """Interleaved 1F1B takes micro-batches in groups, which is not best where the stages are uneven."""
+    """Interleaved 1F1B runs micro-batches in groups, which is not best if stages are uneven."""
     asked = question("llama-3-8b", EIGHT, 16, **SMALL)
     table = BlockTable(asked.family, asked.spec, EIGHT)
     strategy = Strategy(2, 1, 4, 8, "interleaved", zero=2, stages_per_device=2)
@@ -354,7 +354,7 @@ def test_an_order_that_is_not_the_shortest_is_shortened() -> None:
 
 
 def job(strategy: Strategy, name: str = "llama-3.1-70b") -> Job:
-    """That strategy of 64 samples."""
+    """Return the job of that strategy with 64 samples."""
     asked = question(name, EIGHT, 64)
     return Job(name, asked.family, asked.spec, strategy)
 

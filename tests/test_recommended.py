@@ -1,4 +1,4 @@
-"""A recommended strategy on other pages: its program, its placement, and its stages compared."""
+"""A recommended strategy on other pages: its program, its placement, and its stages in a comparison."""
 
 from __future__ import annotations
 

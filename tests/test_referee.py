@@ -1,4 +1,4 @@
-"""The referee: per rule legal examples and illegal ones that it alone catches; then mutations of valid schedules."""
+"""The referee: for each rule legal and illegal examples, then mutations of valid schedules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TURN = MicroBatchPlan(
     (Block("F", F, (0,), 1, 1), Block("B", B, (0,), 2, -1)),
     (Dependency("F", "B"),),
 )
-"""One device that holds 1 of static memory and has room for two micro-batches."""
+"""One device with 1 unit of static memory and room for two micro-batches."""
 LAGGED = MicroBatchPlan(
     "lagged",
     ROOMY[:2],
@@ -47,12 +47,12 @@ LAGGED = MicroBatchPlan(
     (Dependency("F", "G", lag=2),),
 )
 WIDE = MicroBatchPlan("wide", ROOMY, (Block("A", F, (0, 1), 2), Block("C", F, (1, 2), 2)))
-"""Two blocks on different pairs of three devices, which meet on the middle one only."""
+"""Two blocks on different pairs of three devices, which only share the middle one."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Runs of a plan, legal, or illegal by one rule."""
+    """Runs of a plan that are legal, or that break one rule."""
 
     name: str
     plan: MicroBatchPlan
@@ -204,7 +204,7 @@ Mutation = Callable[[random.Random, Schedule], Schedule]
 
 
 def moved(choose: random.Random, schedule: Schedule) -> Schedule:
-    """One run starts some ticks earlier or later."""
+    """Move one run some ticks earlier or later."""
     runs = runs_of(schedule)
     row = choose.randrange(len(runs))
     b, m, start = runs[row]
@@ -213,14 +213,14 @@ def moved(choose: random.Random, schedule: Schedule) -> Schedule:
 
 
 def dropped(choose: random.Random, schedule: Schedule) -> Schedule:
-    """One run is missing."""
+    """Remove one run."""
     runs = runs_of(schedule)
     del runs[choose.randrange(len(runs))]
     return schedule_of(schedule.plan, schedule.micro_batches, runs, schedule.repetend)
 
 
 def duplicated(choose: random.Random, schedule: Schedule) -> Schedule:
-    """One run is there twice."""
+    """Duplicate one run."""
     runs = runs_of(schedule)
     b, m, start = choose.choice(runs)
     again = choose.choice((start, start + schedule.makespan))
@@ -228,7 +228,7 @@ def duplicated(choose: random.Random, schedule: Schedule) -> Schedule:
 
 
 def swapped(choose: random.Random, schedule: Schedule) -> Schedule:
-    """Two micro-batches exchange their runs of one block."""
+    """Swap the runs of one block between two micro-batches."""
     runs = runs_of(schedule)
     block = choose.choice(runs)[0]
     one, other = choose.sample(range(schedule.micro_batches), 2)
@@ -238,7 +238,7 @@ def swapped(choose: random.Random, schedule: Schedule) -> Schedule:
 
 
 def exchanged(choose: random.Random, schedule: Schedule) -> Schedule:
-    """Two runs exchange their starts."""
+    """Swap the starts of two runs."""
     runs = runs_of(schedule)
     one, other = choose.sample(range(len(runs)), 2)
     (b, m, start), (c, n, later) = runs[one], runs[other]
@@ -247,7 +247,7 @@ def exchanged(choose: random.Random, schedule: Schedule) -> Schedule:
 
 
 def claimed(choose: random.Random, schedule: Schedule) -> Schedule:
-    """The stretch that is said to repeat has another period, or is longer."""
+    """Claim another period, or a longer repetend."""
     steady = schedule.repetend or SteadyState(schedule.plan.busiest_work, 1, 0, schedule.micro_batches - 1)
     if choose.random() < 0.5:
         return replace(schedule, repetend=replace(steady, period=steady.period + choose.choice((-1, 1)) or 2))
@@ -265,10 +265,10 @@ MUTATIONS: tuple[Mutation, ...] = (moved, dropped, duplicated, swapped, exchange
 
 
 def same_verdict(schedule: Schedule) -> bool:
-    """Whether the referee and the simulator name the same rules; says whether it is valid."""
+    """Return whether the runs are valid, after a check that referee and simulator name the same rules."""
     found, simulated = {violation.rule for violation in check_schedule(schedule)}, broken_rules(schedule)
     runs = [(b, m) for b, m, _ in runs_of(schedule)]
-    if len(set(runs)) < len(runs) or schedule.start.min() < 0:  # what such runs mean for other rules is open
+    if len(set(runs)) < len(runs) or schedule.start.min() < 0:  # the meaning of such runs for other rules is open
         assert "coverage" in found & simulated
         return False
     assert found == simulated
@@ -291,7 +291,7 @@ def test_mutations_of_sample_schedules_are_caught(name: str):
 
 @pytest.mark.parametrize("seed", seeds(40))
 def test_mutations_of_random_schedules_are_caught(seed: int):
-    """Tight memory and lags make every rule bite."""
+    """Memory is tight and there are lags, so that every rule matters."""
     choose, plan = random.Random(seed), random_plan(reaching(seed, lambda each: fits(random_plan(each))))
     solution = solve_schedule("tessel", plan, 4, TesselConfig(max_unroll=2, time_limit=0.5, polish=0.0)).solution
     assert solution is not None
@@ -302,7 +302,7 @@ def test_mutations_of_random_schedules_are_caught(seed: int):
 
 
 def test_mutations_break_every_rule():
-    """So that what the tests above compare is worth comparing."""
+    """Otherwise the tests above would compare little."""
     broken: set[str] = set()
     for seed in range(60):
         choose, plan = random.Random(seed), random_plan(seed)

@@ -1,4 +1,4 @@
-"""The tables of schedulers and placers: names that lead to entries of that name, loaded when they are looked up."""
+"""The tables of schedulers and placers: names lead to entries with that name, loaded when looked up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicated stages: the dynamic program against every placement there is, and laws."""
+"""Replicated stages: the dynamic program against brute force, and laws."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FREE = ReplicaOptions(bandwidth=1e9)
 
 
 def solved(problem: PlacementProblem, placer: str = "dp") -> PlacementReport | None:
-    """None where an operator has no time on any device."""
+    """Return the placement, or None if an operator runs on no device."""
     try:
         return solve_placement(placer, problem)
     except InputError:
@@ -64,7 +64,7 @@ def solved(problem: PlacementProblem, placer: str = "dp") -> PlacementReport | N
 
 
 def held_apart(graph: OperatorGraph, seed: int) -> OperatorGraph:
-    """The graph with weights and activations instead of one size; every other one as it is."""
+    """Return the graph with weights and activations instead of one size. Every second operator stays unchanged."""
     choose = random.Random(seed)
     if seed % 2:
         return graph
@@ -77,7 +77,7 @@ def _held_apart(operator: Operator, choose: random.Random) -> Operator:
 
 
 def is_best(report: PlacementReport | None, best: float | None) -> None:
-    """Proved, and what trying every placement found."""
+    """Assert that the answer is proved and equals that of brute force."""
     if best is None:
         assert report is None or report.status is Status.INFEASIBLE
         return
@@ -110,7 +110,7 @@ def test_nothing_is_better_on_equal_accelerators(seed: int) -> None:
 
 
 def small_mesh(seed: int, *, equal: bool) -> DeviceMesh:
-    """Three devices; of one node and kind, or of two."""
+    """Return three devices of one node and kind, or of two."""
     choose = random.Random(seed)
     near, far = Link(choose.choice((1.0, 4.0)), choose.choice((0.0, 0.125))), Link(0.5, 0.25)
     kinds = ("gpu", "gpu", "gpu") if equal or choose.random() < 0.5 else ("gpu", "gpu", "other")
@@ -122,7 +122,7 @@ def small_mesh(seed: int, *, equal: bool) -> DeviceMesh:
 
 
 def small_network(seed: int) -> OperatorGraph:
-    """Up to four layers with their backward, in seconds and bytes, with times on two kinds of devices."""
+    """Return up to four layers with their backward, in seconds and bytes, with times on two kinds of devices."""
     choose = random.Random(seed)
     count, operators, edges = choose.choice((2, 3, 3)), list[Operator](), list[Edge]()
 
@@ -143,7 +143,7 @@ def small_network(seed: int) -> OperatorGraph:
 
 
 def uneven() -> tuple[OperatorGraph, DeviceMesh]:
-    """A long layer without weights and a short one with many, and three devices: the first is best on two of them."""
+    """Return a long layer without weights and a short one with many. Of three devices, the first should use two."""
     times, slow = (DeviceTime("gpu", 1.0),), (DeviceTime("gpu", 4.0),)
     operators = (
         Operator("a", "matmul", slow, weight_bytes=0, activation_bytes=5, output_bytes=1),
@@ -159,7 +159,7 @@ def uneven() -> tuple[OperatorGraph, DeviceMesh]:
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("seed", seeds(60))
 def test_nothing_is_better_on_meshes(seed: int, communication: Communication, equal: bool) -> None:
-    """Where links differ, what is said to be proved is best, and bounds hold."""
+    """Links differ. Placements claimed to be proved are best, and bounds hold."""
     graph, mesh = small_network(seed), small_mesh(seed, equal=equal)
     problem = placement_problem(graph, mesh, None, communication, replicas=ReplicaOptions())
 
@@ -218,7 +218,7 @@ def test_on_nodes_replicas_lose_to_neither(seed: int, communication: Communicati
 
 @pytest.mark.parametrize("seed", seeds(40))
 def test_no_group_reduces_in_less_than_the_least_time(seed: int) -> None:
-    """Where devices have no links of their own, and each group that is tried has the same number."""
+    """Devices have no links of their own, and all groups have the same size."""
     choose = random.Random(seed)
     nodes = tuple(sorted(choose.choices(range(3), k=6)))
     devices = tuple(Device(f"d{i}", choose.choice(("h100", "gpu")), node) for i, node in enumerate(nodes))
@@ -240,7 +240,7 @@ def test_no_group_reduces_in_less_than_the_least_time(seed: int) -> None:
 
 
 def test_what_would_do_instead_does_and_less_does_not() -> None:
-    """Activations of 8 bytes on each of two devices of 6: they are divided, and weights are not."""
+    """Activations of 8 bytes on each of two devices of 6. They are divided, and weights are not."""
     times = (DeviceTime("gpu", 1.0),)
     operators = tuple(Operator(name, times=times, weight_bytes=2, activation_bytes=8) for name in "ab")
     graph = OperatorGraph("heavy", operators, (Edge("a", "b"),))
@@ -277,7 +277,7 @@ def test_what_is_asked_besides_replicas_must_suit_them() -> None:
 
 
 def in_sixes(graph: OperatorGraph, mesh: DeviceMesh) -> tuple[OperatorGraph, DeviceMesh]:
-    """Six times all bytes and capacities."""
+    """Multiply all bytes and capacities by six."""
     operators = (
         replace(each, weight_bytes=6 * (each.weight_bytes or 0), activation_bytes=6 * (each.activation_bytes or 0))
         for each in graph.operators
@@ -290,7 +290,7 @@ def in_sixes(graph: OperatorGraph, mesh: DeviceMesh) -> tuple[OperatorGraph, Dev
 @pytest.mark.parametrize("communication", Communication)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_a_devices_load_is_its_work_in_the_plan_and_schedules_run(seed: int, communication: Communication) -> None:
-    """The plan of what fits runs under 1F1B in the memory that there is; bytes divide evenly over replicas."""
+    """The plan of a placement that fits runs under 1F1B within memory. Bytes divide evenly over replicas."""
     graph, mesh = in_sixes(small_network(seed), small_mesh(seed, equal=True))
     report = solved(placement_problem(graph, mesh, None, communication, replicas=ReplicaOptions()))
     assert report is not None

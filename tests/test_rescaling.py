@@ -1,4 +1,4 @@
-"""Times of any magnitude, and of unlike ones: what is proved holds by brute force, and nothing searches on and on."""
+"""Times of any magnitude and mixture: proofs agree with brute force, and no search runs for ever."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_any_sets_of_times_of_any_magnitude(magnitude: str, seed: int) -> None:
 
 @pytest.mark.parametrize("magnitude", [each for each in VALUES if min(VALUES[each]) == 0 or min(VALUES[each]) > 1e-307])
 def test_replicas_of_times_of_any_magnitude(magnitude: str) -> None:
-    """Without gradients; times whose halves and thirds are floats too."""
+    """Without gradients, and with times whose halves and thirds are floats too."""
     for seed in range(examples(15)):
         graph, pool = random_times(VALUES[magnitude], seed, 4), POOLS[seed % 3]
 

@@ -1,4 +1,4 @@
-"""Memory that PyTorch's allocator reserves: what each stream's pool held at most, all pools together."""
+"""Memory reserved by PyTorch's allocator: the peak of each stream's pool, summed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def traced(strategy: Strategy) -> Trace:
 
 
 def made(trace: Trace, kind: str) -> list[int]:
-    """Bytes of all that operations of a kind make, per operation."""
+    """Return the bytes of the outputs of each operation of a kind."""
     return [sum(trace.program.types[v].bytes for v in op.outputs) for op in trace.program.ops if op.kind == kind]
 
 
 @pytest.mark.parametrize("strategy", [Strategy(), Strategy(2, 2, 2, 2), Strategy(4, zero=1)])
 def test_one_pool_reserves_the_peak(strategy: Strategy) -> None:
-    """Nothing is gathered or scattered into buffers of its own; weights of ZeRO-1 are gathered in place."""
+    """Nothing uses buffers of its own for gathers or scatters. ZeRO-1 gathers weights in place."""
     trace = traced(strategy)
     scattered = sum(made(trace, "reduce_scatter"))
     (held, *_), (reserved, *_) = trace.peak_memory, reserved_bytes(trace)
@@ -35,7 +35,7 @@ def test_one_pool_reserves_the_peak(strategy: Strategy) -> None:
 
 @pytest.mark.parametrize("strategy", [Strategy(4, zero=3), Strategy(8, zero=3, grad_dtype="fp32")])
 def test_fsdp_has_pools_for_gathered_weights_and_for_parts_of_gradients(strategy: Strategy) -> None:
-    """Parts of all gradients live until the update; at most embedding, head and two layers are gathered at a time."""
+    """Parts of all gradients live until the update. At most embedding, head and two layers are gathered at a time."""
     trace = traced(strategy)
     (held,), (reserved,) = trace.peak_memory, reserved_bytes(trace)
     gathered, scattered = sorted(made(trace, "allgather")), sum(made(trace, "reduce_scatter"))
@@ -44,7 +44,7 @@ def test_fsdp_has_pools_for_gathered_weights_and_for_parts_of_gradients(strategy
 
 
 def test_gathered_weights_are_copied_out_of_their_buffers() -> None:
-    """Each weight that is gathered has one copy, which alone is taken by the layer."""
+    """Each gathered weight has one copy, and only that copy is used by the layer."""
     program = traced(Strategy(4, zero=3)).program
     buffers = {value for op in program.ops if op.kind == "allgather" for value in op.outputs}
     takers = [(op.kind, op.tag.name.rpartition("/")[2]) for op in program.ops for v in op.inputs if v in buffers]
@@ -54,7 +54,10 @@ def test_gathered_weights_are_copied_out_of_their_buffers() -> None:
 
 @pytest.mark.parametrize("data", [1, 2])
 def test_eager_selective_recomputation_holds_what_selected_operators_make(data: int) -> None:
-    """The first, third … product of a layer and its attention, until the layer's backward; a compiler drops some."""
+    """The first, third, … product of a layer and its attention stay until the layer's backward.
+
+    A compiler drops some.
+    """
     eager, compiled = (
         traced(Strategy(data, recompute=Recompute.SELECTIVE, zero=3 * (data > 1), compiled=each))
         for each in (False, True)
@@ -69,7 +72,7 @@ def test_eager_selective_recomputation_holds_what_selected_operators_make(data: 
 
 
 def test_an_eager_loss_holds_copies_of_the_logits() -> None:
-    """8 bytes a logit beside logits and gradient; beside compiled layers, too, where it is left out."""
+    """8 bytes per logit besides logits and gradient, also beside compiled layers if the loss is not compiled."""
     rows = [
         traced(Strategy(**how)).peak_memory[0] for how in ({"compiled": True}, {"compiled": True, "eager_loss": True})
     ]

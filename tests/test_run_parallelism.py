@@ -1,4 +1,4 @@
-"""Transformers whose sequences, experts and training state are cut, run on ranks and in NumPy."""
+"""Transformers with cut sequences, experts and training state run on ranks and in NumPy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ from tessel_core.strategies.strategy import Strategy, build_program
 
 STEPS = 2
 CLOSE = {"fp32": 5e-5, "fp64": 1e-9}
-"""Of the largest number of each tensor; gradients of queries are small differences, which fp32 rounds to 1e-5."""
+"""Relative to the largest number of each tensor.
+
+Gradients of queries are small differences, which fp32 rounds to 1e-5.
+"""
 SIZES: dict[str, dict[str, object]] = {
     "llama": {"heads": 8, "kv_heads": 4, "head_size": 2, "style": "llama", "tied": False, "window": 0},
     "gemma": {},
     "moe": {"experts": 4, "heads": 4},
 }
-"""Changes of tiny networks, of 8 tokens and 8 classes, so that 4 devices may share them."""
+"""Sizes of tiny networks with 8 tokens and 8 classes, so that 4 devices can share them."""
 
 SEQUENCES = [
     Strategy(1, 2, sequence_parallel=True),
@@ -72,13 +75,16 @@ def built(name: str, dtype: str, strategy: Strategy) -> Distributed:
 
 @cache
 def reference(name: str, dtype: str) -> ProgramRun:
-    """Two steps of the undistributed network in NumPy."""
+    """Return two steps of the undistributed network in NumPy."""
     whole = built(name, dtype, Strategy())
     return run_program(Asked(whole, whole, 1, STEPS, keep=True), Engine.NUMPY, Control())
 
 
 def check_same(name: str, dtype: str, strategy: Strategy, engine: Engine, ranks: Ranks | None = None) -> ProgramRun:
-    """Losses, gradients, weights and state after two steps; in fp32 no weights, since Adam makes a step of rounding."""
+    """Compare losses, gradients, weights and state after two steps.
+
+    Weights are left out in fp32, where Adam amplifies rounding.
+    """
     whole, spread = built(name, dtype, Strategy()), built(name, dtype, strategy)
     found = run_program(Asked(whole, spread, 1, STEPS, keep=True), engine, Control(), ranks=ranks)
     wanted = reference(name, dtype)
@@ -118,7 +124,7 @@ def can_be_built(name: str, strategy: Strategy) -> bool:
 
 
 def any_strategy(choose: Random, name: str) -> Strategy:
-    """Any degrees and any order of ranks; it may be one that is refused."""
+    """Draw any degrees and any rank order, also ones that are refused."""
     stages, expert = choose.choice((1, 1, 2)), choose.choice((1, 2, 4)) if name == "moe" else 1
     tensor = choose.choice((1, 2))
     return Strategy(
@@ -156,7 +162,7 @@ def test_any_strategy_comes_to_the_same_as_one_process(devices: int) -> None:
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
 def test_values_take_the_memory_that_is_foreseen() -> None:
-    """The estimate from types, but for rows of experts, of which one device has more and the other has less."""
+    """The estimate from types, except rows of experts, which vary between devices."""
     sizes = {"hidden": 64, "inner": 96, "sequence": 32, "vocabulary": 100, "dtype": "fp32"}
     cut = Strategy(1, 2, sequence_parallel=True), Strategy(context=2), Strategy(2, zero=3), Strategy(2, expert=2)
     with Ranks(2) as ranks:

@@ -1,4 +1,4 @@
-"""Programs that are run: on ranks they come to what one process in NumPy comes to, whatever the strategy."""
+"""Programs run on ranks give the results of one process in NumPy, for every strategy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tessel_core.strategies.strategy import (
 )
 
 CLOSE = {"fp32": 1e-5, "fp64": 1e-10}
-"""Of the largest number of each tensor."""
+"""Relative to the largest number of each tensor."""
 GPT = {"layers": 4, "hidden": 16, "heads": 4, "vocabulary": 13, "sequence": 6, "batch": 32}
 NETWORKS: dict[str, dict[str, Any]] = {
     "mlp": {"layers": 4, "width": 12, "batch": 32},
@@ -60,19 +60,19 @@ def network(name: str, dtype: str) -> tuple[Family, Spec, Distributed]:
 
 @cache
 def reference(name: str, dtype: str) -> ProgramRun:
-    """Two steps of the undistributed network in NumPy."""
+    """Return two steps of the undistributed network in NumPy."""
     _, _, whole = network(name, dtype)
     return run_program(Asked(whole, whole, 1, STEPS, keep=True), Engine.NUMPY, Control())
 
 
 def promised(name: str, dtype: str, tensor: str) -> bool:
-    """In fp32, Adam turns the sign of a gradient that is all rounding into a whole step."""
+    """Return what must agree. In fp32, Adam turns the sign of a gradient that is only rounding into a whole step."""
     gradients = ("loss", "d.", "logits")
     return dtype == "fp64" or name != "gpt training" or tensor.startswith(gradients)
 
 
 def check_same(name: str, dtype: str, strategy: Strategy, ranks: Ranks | None, engine: Engine = Engine.TORCH) -> None:
-    """Losses, gradients, weights and state, or logits and caches, after two steps."""
+    """Compare losses, gradients, weights and state, or logits and caches, after two steps."""
     family, spec, whole = network(name, dtype)
     spread = build_program(family, spec, strategy, gradients=True)
     found = run_program(Asked(whole, spread, 1, STEPS, keep=True), engine, Control(), ranks=ranks)
@@ -88,7 +88,7 @@ def check_same(name: str, dtype: str, strategy: Strategy, ranks: Ranks | None, e
 
 
 def strategies(name: str, devices: int) -> Iterator[Strategy]:
-    """Every strategy of D x T x P x K on so many devices, in every order, with and without recomputation and ZeRO."""
+    """Return every strategy D x T x P x K on this many devices. Orders, recomputation and ZeRO vary too."""
     family, spec, _ = network(name, "fp32")
     trains = family.optimizer(spec) is not None
     degrees = [each for each in product((1, 2, 4, 8), repeat=3) if np.prod(each) == devices]
@@ -143,7 +143,7 @@ def test_numpy_comes_to_the_same_distributed_or_not(name: str) -> None:
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
 def test_values_take_the_memory_that_is_foreseen() -> None:
-    """Of tensors that are alive on a rank, the estimate before and the simulation are off by less than a tenth."""
+    """For tensors alive on a rank, the estimate and the simulation are off by less than a tenth."""
     sizes = {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 32, "batch": 8, "dtype": "fp32"}
     family = find_family("gpt")
     spec = family.spec(**sizes)
@@ -158,11 +158,11 @@ def test_values_take_the_memory_that_is_foreseen() -> None:
 
 
 _RANKS = 6
-"""Of all programs of one communication, whichever of them talk."""
+"""Number of ranks of the programs with one communication, including ranks that do not take part."""
 
 
 def talk(kind: str, types: Sequence[TensorType], attributes: Any) -> Distributed:
-    """A program of one communication, with something computed before it and after it."""
+    """Return a program of one communication, with a computation before and after it."""
     build = ProgramBuilder(kind)
     given = [build.input(f"x{i}", each) for i, each in enumerate(types)]
     taken = [build.one("concat", [value, value], axis=0) if types[0].shape else value for value in given]
@@ -179,7 +179,7 @@ def rows(dtype: str, *shape: int) -> list[TensorType]:
 
 
 def pairs(*shapes: tuple[int, ...]) -> list[TensorType]:
-    """Several tensors of each device."""
+    """Return several tensors of each device."""
     return [TensorType("fp32", shape, device) for device in (3, 0, 2) for shape in shapes]
 
 
@@ -219,7 +219,7 @@ TALKS: list[tuple[str, Sequence[TensorType], Any]] = [
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
 def test_every_communication_means_what_it_does_in_numpy() -> None:
-    """Whoever gives and takes, in formats that collectives lack too, of nothing, and on device 0 as on others."""
+    """Any sender and receiver, formats that collectives lack, empty tensors, and device 0 like others."""
     with Ranks(_RANKS) as ranks:
         for what in TALKS:
             model = talk(*what)
@@ -234,7 +234,7 @@ def test_every_communication_means_what_it_does_in_numpy() -> None:
 
 
 def experts_apart() -> Distributed:
-    """Rows that go to experts on other devices, are multiplied and come back; with 6 experts device 2 gets none."""
+    """Rows go to experts on other devices, are multiplied and return. With 6 experts, device 2 gets none."""
     build, choice, w = ProgramBuilder("experts"), TensorType("int32", (4, 2), 3), TensorType("fp32", (2, 6, 5), 3)
     devices, how = (3, 0, 2), {"experts": 6}
     chosen = [build.input(f"c{d}", choice.on(d)) for d in devices]
@@ -255,7 +255,7 @@ def experts_apart() -> Distributed:
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
 def test_devices_may_have_any_number_of_rows_of_experts() -> None:
-    """Another than their types say, which is 8, and none at all."""
+    """Another number than the 8 of their types, also 0."""
     model = experts_apart()
     found, wanted = (
         run_program(Asked(model, model, 5, keep=True), engine, Control()).values
@@ -276,7 +276,7 @@ def imported(model: Any, folder: Path, replicas: int) -> ProgramFile:
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
 def test_imported_networks_come_to_the_same(tmp_path: Path) -> None:
-    """Forward, alone and with the batch divided; replicas see the numbers that one device sees."""
+    """The forward pass, whole and with a divided batch. Replicas see the numbers of one device."""
     for replicas, models in ((1, [transformer(batch=2)]), (2, [mlp(4), cnn(2)])):
         with Ranks(replicas) as ranks:
             for model in models:
@@ -293,7 +293,7 @@ def test_imported_networks_come_to_the_same(tmp_path: Path) -> None:
 
 
 def test_inputs_are_what_operations_need() -> None:
-    """Token ids and classes in range, places in turn, counts of the whole batch, state as training begins with it."""
+    """Token ids and classes are in range, indices ascend, counts are of the whole batch, and state is initial."""
     _, _, whole = network("gpt training", "fp32")
     inputs = seeded_inputs(whole, 3)
     types = {piece.name: whole.program.types[value] for value, piece in whole.piece_of.items()}

@@ -1,4 +1,4 @@
-"""Measured runs on the timeline: every moment is there, and what is told of a run is how far it is off."""
+"""Measured runs on the timeline: every moment is drawn, and the text about a run gives its error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of sample models: complete, readable, and exactly what the generator writes."""
+"""The sample models are complete and readable, and equal the generator's output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CAPACITIES = {
     "split-x": (5, 9),
     "zb-v": (16, 32),
 }
-"""Slots at 4 and at 8 devices: those of the proven makespans."""
+"""Memory at 4 and at 8 devices, in slots, of the proved makespans."""
 INFERENCE = {f"{shape}-shape-{n}-inference" for shape in ("v", "m", "nn", "k") for n in (4, 8)}
 INFERENCE |= {f"flava-{n}-inference" for n in (4, 8, 16)}
 VOCABULARIES = {f"{name}-{n}" for name in ("gpt-1m-vocab-v", "gpt-1m-vocab-m", "mt5-v", "mt5-nn") for n in (4, 8)}
@@ -53,7 +53,7 @@ GPT_3 = {
     f"gpt-{size}-{shape}-{n}" for size in ("6.7b", "13b", "175b") for shape in ("v", "split-v") for n in (4, 8, 16)
 }
 TIGHT = GPT_3 | {f"{name}-{n}" for name in ("flava", "evoformer") for n in (4, 8, 16)}
-"""Networks in training whose memory is too small for the published orders."""
+"""Training networks whose memory is too small for the published orders."""
 
 
 def test_a_name_is_a_sample_before_it_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -121,7 +121,7 @@ def test_inference_samples_hold_nothing(name):
 
 @pytest.mark.parametrize("name", sorted(TIGHT))
 def test_memory_binds_yet_does(name):
-    """The 150 GB of an H200 do not hold what the published orders want of 32 micro-batches, yet there is an order."""
+    """With 32 micro-batches, published orders need more than an H200's 150 GB, but some order fits."""
     plan = load_sample(name)
     assert {device.memory_capacity for device in plan.devices} == {150_000_000_000}
     for scheduler in ("gpipe", "1f1b"):
@@ -133,7 +133,7 @@ def test_memory_binds_yet_does(name):
 
 @pytest.mark.parametrize("devices", [4, 8])
 def test_the_sharded_gpt_is_faster_than_the_staged_one(devices):
-    """Its busiest device works less, and even its published schedule ends sooner."""
+    """Its busiest device works less, and even its published schedule is shorter."""
     staged, sharded = (load_sample(f"gpt-1m-vocab-{shape}-{devices}") for shape in "vm")
     assert sharded.busiest_work < staged.busiest_work
     by_stages, by_shards = solve_schedule("1f1b", staged, 32), solve_schedule("1f1b+", sharded, 32)
@@ -162,7 +162,7 @@ def test_meshes_and_plans_are_told_apart():
 
 
 OTHERS = ("optima.json", WORKED_ANSWER.name)
-"""Files that other tools make."""
+"""Files written by other tools."""
 
 
 def test_the_generator_writes_the_same_bytes(tmp_path):

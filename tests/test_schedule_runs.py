@@ -1,4 +1,4 @@
-"""Schedules that run: losses and every gradient equal one process, whatever the shape; what is recorded is true."""
+"""Runs of schedules: losses and every gradient equal those of one process, and the recorded times are true."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tessel_core.workbench.running import run_and_report
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("torch_is_there")]
 MICRO_BATCHES = 8
 SEARCHES = ("time-optimal", "list-scheduling")
-"""Which find nothing that `tessel` does not."""
+"""Searches that find nothing beyond `tessel`."""
 
 
 @pytest.fixture(scope="module", params=[2, 4])
@@ -49,7 +49,7 @@ def two(torch_is_there: None) -> Iterator[Ranks]:
 
 
 def plans(devices: int) -> Iterator[MicroBatchPlan]:
-    """Every shape in training and inference, and samples with real costs, without limits of memory."""
+    """Return every shape in training and inference, and samples with real costs, without memory limits."""
     for name, shape in SHAPES.items():
         for training in (True, False):
             yield build_shape(name, replace(shape.defaults, devices=devices, training=training)).with_capacity(None)
@@ -81,7 +81,7 @@ def test_losses_gradients_and_updated_weights_equal_one_process(ranks: Ranks) ->
 
 
 def test_networks_of_any_form_in_any_order_equal_one_process(ranks: Ranks) -> None:
-    """Branches, joins, ways past layers, several layers a rank, blocks on some devices, any valid order of runs."""
+    """Networks have branches, joins, skips, several layers per rank and shared blocks. Orders are any valid ones."""
     for seed in seeds(120):
         choose = random.Random(seed)
         plan = some_network(choose, ranks.count)
@@ -99,7 +99,7 @@ def tell(told: list[Timed], rank: int, runs: Sequence[Timed]) -> None:
 
 
 def test_stand_ins_last_and_hold_what_the_plan_says(two: Ranks) -> None:
-    """At their scale; lags are waited for, and progress is told as it comes."""
+    """Their times are scaled, lags are waited for, and progress is reported during the run."""
     plan = build_shape("zb-v", replace(SHAPES["zb-v"].defaults, devices=2))
     plan = replace(
         plan, dependencies=tuple(replace(each, lag=3 if i % 2 else 0) for i, each in enumerate(plan.dependencies))
@@ -137,7 +137,7 @@ def test_a_run_predicts_the_next_and_is_kept(two: Ranks) -> None:
     assert report.prediction is not None
     assert report.prediction.source == "an earlier run"
     assert report.ratio is not None
-    assert 0.5 < report.ratio < 3  # how near is measured where nothing else runs
+    assert 0.5 < report.ratio < 3  # a benchmark measures the error on an idle machine
     assert {name for name, _, _ in report.worst_blocks} == {block.name for block in plan.blocks}
     kept = RunFile(
         ScheduleFile(schedule, "1f1b+", ScheduleFileReport(Status.FEASIBLE, "makespan", None, None, 0.0)), report.run

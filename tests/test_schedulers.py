@@ -39,7 +39,7 @@ from tessel_core.scheduling.tessel import TesselConfig
 
 
 def objection(scheduler: str, plan: MicroBatchPlan) -> str:
-    """Why the scheduler does not apply; empty where it does."""
+    """Return why the scheduler does not apply; empty if it does."""
     return SCHEDULERS[scheduler].objection(plan)
 
 
@@ -50,13 +50,13 @@ SEARCHES = ("tessel", "time-optimal", "list-scheduling")
 
 
 def tried(scheduler: str, number: int, plan: MicroBatchPlan) -> bool:
-    """Whether each run of the suite has this scheduler on the sample of this number; others have the mark `more`."""
+    """Return whether every test run includes this pair. Other pairs have the mark `more`."""
     share = 6 if len(plan.devices) <= 4 else 12
     return {"tessel": number % share == 0, "time-optimal": number % 12 == 0}.get(scheduler, True)
 
 
 def cases() -> Iterator[Any]:
-    """Per sample, the schedulers that apply."""
+    """Return the pairs of samples and schedulers that apply."""
     for number, (sample, plan) in enumerate(SAMPLES.items()):
         applying = [name for name in SCHEDULERS if (name, sample) in APPLIES]
         often = [name for name in applying if tried(name, number, plan)]
@@ -75,7 +75,7 @@ every_sample = pytest.mark.parametrize(
     ],
 )
 MICRO_BATCHES = (1, 3, 8)
-"""One alone, fewer than any pipeline of the samples is deep, and enough to repeat."""
+"""One, fewer than the shortest pipeline of the samples has stages, and enough to repeat."""
 PICKY = (
     "1f1b",
     "1f1b+",
@@ -89,16 +89,16 @@ PICKY = (
     "dualpipe",
     "pipedream",
 )
-"""What does not apply to every plan."""
+"""Schedulers that do not apply to every plan."""
 
 
 def first_sample_for(scheduler: str) -> str:
-    """The first sample that suits."""
+    """Return the first sample that suits the scheduler."""
     return next(sample for name, sample in APPLIES if name == scheduler)
 
 
 def config_of(scheduler: str, **wanted: object) -> object:
-    """The scheduler's config with those of the wanted options that it has."""
+    """Return the scheduler's config with those of the options that it has."""
     config = SCHEDULERS[scheduler].config
     known = {each.name for each in fields(config)}
     return config(**{name: value for name, value in wanted.items() if name in known})
@@ -106,7 +106,7 @@ def config_of(scheduler: str, **wanted: object) -> object:
 
 @cache
 def solved(scheduler: str, sample: str, micro_batches: int) -> ScheduleReport | None:
-    """The quick report, the same for every law; None where the scheduler does not apply."""
+    """Return the quick report, which all laws share. None if the scheduler does not apply."""
     plan = SAMPLES[sample]
     if SCHEDULERS[scheduler].why_not(plan, micro_batches):
         return None
@@ -114,7 +114,7 @@ def solved(scheduler: str, sample: str, micro_batches: int) -> ScheduleReport | 
 
 
 def reports(sample: str, schedulers: list[str]) -> Iterator[ScheduleReport]:
-    """Each that there is; what is printed last says which of them broke a law."""
+    """Yield each report. If a law fails, the last printed line names its report."""
     for scheduler in schedulers:
         for micro_batches in MICRO_BATCHES:
             report = solved(scheduler, sample, micro_batches)
@@ -209,7 +209,7 @@ def test_every_baseline_applies_to_some_sample_and_the_picky_ones_not_to_all():
 
 
 def tessel_reports(sample: str) -> list[tuple[int, ScheduleReport, Repetend]]:
-    """The search's report for every number of micro-batches, with its repetend."""
+    """Return the search's report for every number of micro-batches, with its repetend."""
     found = []
     for micro_batches in MICRO_BATCHES:
         report = solved("tessel", sample, micro_batches)
@@ -271,12 +271,12 @@ def test_the_objective_asked_changes_no_search(sample: str):
 
 
 def in_flight(repetend: Repetend) -> int:
-    """Micro-batches from the first to the last block of one instance of the repetend."""
+    """Return the number of micro-batches between the first and last block of one instance of the repetend."""
     return (int(repetend.first_start.max()) // repetend.period + 1) * repetend.unroll
 
 
 def least_published(report: ScheduleReport) -> int:
-    """Least makespan of the published orders that apply and fit; endless where there is none."""
+    """Return the least makespan of the published orders that apply and fit; infinite if there is none."""
     plan, micro_batches = report.solution.plan, report.solution.micro_batches
     names = [n for n in SCHEDULERS if n not in SEARCHES and not SCHEDULERS[n].why_not(plan, micro_batches)]
     reports = [solve_schedule(name, plan, micro_batches) for name in names]
@@ -284,7 +284,7 @@ def least_published(report: ScheduleReport) -> int:
 
 
 def shows_an_instance(schedule: Schedule) -> bool:
-    """Whether every block of one period's micro-batches runs within some window of one period of the steady state."""
+    """Return whether some window of one period in the steady state contains every block of a period's micro-batches."""
     steady = schedule.repetend
     if steady is None:
         return False
@@ -308,7 +308,7 @@ def test_what_tessel_keeps_is_an_instance_or_a_quarter_of_the_micro_batches(samp
 
 @pytest.mark.parametrize(("capacity", "micro_batches", "period"), [(5, 6, "32/5"), (5, 32, "32/5"), (7, 8, "32/7")])
 def test_few_micro_batches_keep_the_least_period_where_they_can(capacity: int, micro_batches: int, period: str):
-    """Lists of many more come upon it first; as many as its denominator says do."""
+    """Lists of many micro-batches find it first. It is kept by as many micro-batches as its denominator."""
     plan = load_sample("v-shape-8").with_capacity(capacity)
     config = config_of("tessel", objective=PERIOD, time_limit=10.0, polish=0.0)
     report = solve_schedule("tessel", plan, micro_batches, config)
@@ -383,7 +383,7 @@ def test_a_search_with_one_worker_says_where_the_clock_ended_its_polish() -> Non
 
 @dataclass
 class Background:
-    """A search on a thread of its own, as the app and Ctrl-C have it."""
+    """A search in a thread of its own, as in the app."""
 
     scheduler: str
     plan: MicroBatchPlan
@@ -401,7 +401,7 @@ class Background:
         self.report = solve_schedule(self.scheduler, self.plan, self.micro_batches, config, self.control)
 
     def cancel(self) -> float:
-        """Cancel and wait; says for how many seconds."""
+        """Cancel, wait for the end, and return the seconds that it took."""
         began = time.monotonic()
         self.control.cancel()
         self.thread.join(timeout=10)
@@ -420,7 +420,7 @@ class Background:
 def test_cancel_answers_within_a_second_and_keeps_the_incumbent(
     scheduler: str, sample: str, capacity: int | None, time_limit: float
 ):
-    """None of these searches ends by itself in its time."""
+    """None of these searches would end by itself in this time."""
     run = Background(scheduler, load_sample(sample).with_capacity(capacity), 64, time_limit)
     time.sleep(0.3)
     tells_late = scheduler == "time-optimal" and time_limit > 6
@@ -451,7 +451,7 @@ def test_cancelled_before_it_began_it_answers_at_once(scheduler: str):
 
 @pytest.mark.parametrize("scheduler", SEARCHES)
 def test_cancelled_before_an_order_that_fits_was_found_it_says_so(scheduler: str):
-    """Two chains share the room for one, so the order in the plan, both forwards first, does not fit."""
+    """Two chains share room for one. The plan's order, both forwards first, does not fit."""
     forward = [Block(name, BlockKind.FORWARD, (0,), 1, 1) for name in ("F", "G")]
     backward = [Block(name, BlockKind.BACKWARD, (0,), 2, -1) for name in ("B", "C")]
     chains = Dependency("F", "B"), Dependency("G", "C")
@@ -505,7 +505,7 @@ def test_a_device_too_small_for_one_micro_batch_is_infeasible_to_all(scheduler: 
 
 @pytest.mark.parametrize("sample", one_in(2, ["m-shape-8", "alphafold-8", "gpt-1m-vocab-m-8", "flava-16-inference"]))
 def test_a_searched_schedule_is_never_longer_than_a_published_one(sample: str) -> None:
-    """Even with fewer micro-batches than are in flight, where a repetend has no room."""
+    """Even with fewer micro-batches than are in flight, so that no repetend fits."""
     found = solve_schedule("tessel", load_sample(sample), 8, config_of("tessel", time_limit=0.6, polish=0.1, workers=1))
     assert found.makespan <= least_published(found)
 
@@ -525,7 +525,7 @@ def test_a_searched_schedule_is_never_longer_than_two_hundred_lists(sample: str)
 
 @pytest.mark.parametrize("sample", one_in(2, ["gpt-13b-v-8", "gpt-13b-split-v-8"]))
 def test_the_steady_schedule_repeats_and_no_period_is_above_the_shortest_schedule_s_share(sample: str) -> None:
-    """The least period found may need more micro-batches than there are; these then keep the steadiest they can."""
+    """The least period may need more micro-batches than there are. They then keep the steadiest possible period."""
     report = solve_schedule("tessel", load_sample(sample), 16, TesselConfig(time_limit=3.0, polish=0.1, workers=1))
     spoken = report.about(PERIOD)
     assert spoken.solution is not None
@@ -549,7 +549,7 @@ def test_no_schedule_is_called_steady_that_takes_as_long_as_one_micro_batch_afte
 
 
 def test_where_the_kernels_are_not_ready_in_time_a_search_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The period is then what CP-SAT finds, and the makespan what its completion does: both keep the rules."""
+    """CP-SAT then finds the period, and its completion the makespan. Both keep the rules."""
     monkeypatch.setattr("tessel_core.scheduling.kernels.warm.warm_in_time", lambda control: False)
     plan = load_sample("gpt-13b-v-8")
     report = solve_schedule("tessel", plan, 16, TesselConfig(time_limit=0.8, polish=0.1, workers=1))
@@ -561,7 +561,7 @@ def test_where_the_kernels_are_not_ready_in_time_a_search_does_without(monkeypat
 
 
 def test_more_micro_batches_than_a_model_holds_are_scheduled_soon_and_cancelled_at_once() -> None:
-    """65,536 runs on 64 devices, none of which CP-SAT is asked about whole."""
+    """65,536 runs on 64 devices. CP-SAT never gets the whole schedule."""
     plan = build_shape("v-shape", ShapeParameters(devices=64, capacity=32))
     run = Background("tessel", plan, 512, 60.0)
     until = time.monotonic() + 4.0

@@ -1,4 +1,4 @@
-"""The published placement shapes against the published table and the proven makespans."""
+"""The published placement shapes agree with the published table and the proved makespans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASELINES = {name: scheduler for name, scheduler in SCHEDULERS.items() if schedu
 
 @dataclass(frozen=True)
 class Anchor:
-    """What is known about a shape from elsewhere; makespans are of 32 micro-batches."""
+    """Known values of a shape from other sources. Makespans are of 32 micro-batches."""
 
     shape: str
     work: int

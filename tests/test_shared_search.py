@@ -1,4 +1,4 @@
-"""Recommendations by several processes: the same answer, also where a worker dies or the search is stopped."""
+"""Recommendations by several processes: the same answer, also if a worker dies or the search is stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tessel_core.sweeps.shared_search import parts_of, recommend_shared
 
 
 def asked() -> Question:
-    """Fifty-odd configurations, in parts for several workers."""
+    """Return a question with about fifty configurations, in parts for several workers."""
     family, said = preset_network("llama-3-8b") or pytest.fail("a preset is missing")
     sizes = {"layers": 8, "sequence": 1024, "batch": 16, "dtype": "bf16"}
     ranges = SearchRanges(tensor=(1, 2), stages_per_device=(1,), micro_batch_size=(1, 2), zero=(1, 3))

@@ -1,4 +1,7 @@
-"""Where no placement exists every placer says so, and the least said to do does by brute force, and less does not."""
+"""If no placement exists, every placer says so.
+
+The suggested least resources suffice by brute force, and less does not.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ Only = Mapping[str, Sequence[str]]
 
 
 def random_pins(graph: OperatorGraph, pool: DevicePool, seed: int) -> tuple[Allowance, ...]:
-    """Up to three operators that may go to some devices only."""
+    """Draw up to three operators that may use only some devices."""
     choose, names = Random(seed), [device.name for device in pool.devices(graph)]
     operators = choose.sample(list(graph.names), min(choose.randint(0, 3), len(graph.operators)))
     return tuple(Allowance(each, tuple(choose.sample(names, min(len(names), 1 + seed % 2)))) for each in operators)
 
 
 def least_capacity(graph: OperatorGraph, pool: DevicePool, only: Only, *, contiguous: bool) -> float | None:
-    """The least that the fullest accelerator holds over every placement that keeps the other rules."""
+    """Return the least memory of the fullest accelerator over all placements that keep the other rules."""
     roomy, devices, found = replace(pool, memory=None), pool.devices(graph), list[float]()
     for on in product(range(len(devices)), repeat=len(graph.operators)):
         keeps = all(
@@ -54,7 +57,7 @@ def least_capacity(graph: OperatorGraph, pool: DevicePool, only: Only, *, contig
 
 
 def options_of(name: str) -> object:
-    """One worker, and few restarts."""
+    """Return options with one worker and few restarts."""
     known = {"workers": 1, "restarts": 2}
     kind = PLACERS[name].config
     return kind(**{key: value for key, value in known.items() if key in kind.__dataclass_fields__})
@@ -62,7 +65,7 @@ def options_of(name: str) -> object:
 
 @pytest.mark.parametrize("seed", seeds(60))
 def test_every_placer_says_what_would_do(seed: int) -> None:
-    """All of them on questions with pins and little memory: no placement, and the same least for each."""
+    """All placers on questions with pins and little memory: no placement, and the same least value each."""
     graph, pool = random_graph(seed, most=6), DevicePool(1 + seed % 3, seed % 2, 1 + seed % 4)
     pins = random_pins(graph, pool, seed)
     only = {each.operator: each.devices for each in pins}
@@ -94,7 +97,7 @@ def test_every_placer_says_what_would_do(seed: int) -> None:
 
 
 def _check_enough(graph: OperatorGraph, more: DevicePool, pins: Sequence[Allowance], *, contiguous: bool) -> None:
-    """So many accelerators do and one less does not, where few enough to try all; other devices keep their names."""
+    """Assert that this many accelerators suffice and one less does not, if few enough to try all."""
     if (more.accelerators + more.cpus) ** len(graph.operators) > 5000:
         return
     only = {each.operator: each.devices for each in pins}
@@ -141,14 +144,14 @@ GIB = 2**30
 
 
 def held(*sizes: float) -> OperatorGraph:
-    """Operators side by side that hold so much."""
+    """Return independent operators with these sizes."""
     time = (DeviceTime("gpu", 1.0), DeviceTime(CPU, 9.0))
     return OperatorGraph("held", tuple(Operator(f"o{i}", times=time, size=size) for i, size in enumerate(sizes)))
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_the_least_is_right_to_the_byte_where_memories_are_large(contiguous: bool) -> None:
-    """80 and 70 GiB and a byte against 40 and 30: rounding errors of sums are no room for a byte."""
+    """80 and 70 GiB and a byte against 40 and 30 GiB: rounding errors of sums must not hide the byte."""
     graph, pool = held(40.0 * GIB, 30.0 * GIB, 40.0 * GIB + 1, 40.0 * GIB), DevicePool(2, 0, 75.0 * GIB)
     problem = replace(PlacementProblem.on_pool(graph, pool), contiguous=contiguous)
     least = solve_placement("cp-sat", problem).least_memory
@@ -174,7 +177,7 @@ def test_what_is_pinned_to_a_device_is_named_where_it_is_too_much() -> None:
 
 
 def test_more_accelerators_take_what_is_not_pinned() -> None:
-    """Three operators of 2 bytes, two of them pinned to one device of 4: the third needs a device of its own."""
+    """Three operators of 2 bytes, two of them pinned to one device of 4. The third needs another device."""
     problem = PlacementProblem.on_pool(
         held(2, 2, 2, 2, 2), DevicePool(2, 0, 4), [Allowance("o0", ("acc0",)), Allowance("o1", ("acc0",))]
     )
@@ -183,7 +186,7 @@ def test_more_accelerators_take_what_is_not_pinned() -> None:
 
 
 def test_a_host_keeps_its_own_limit() -> None:
-    """A host of 4 bytes takes one operator of 3 and no more, however much accelerators are given."""
+    """A host of 4 bytes takes one operator of 3 and no more, for any number of accelerators."""
     devices = (PlacementDevice("d0", "gpu", 5.0), PlacementDevice("cpu0", CPU, 4.0))
     report = solve_placement("dp", PlacementProblem(held(3, 3, 3), devices))
     assert (report.status, report.least_memory) == (Status.INFEASIBLE, 6)

@@ -1,4 +1,4 @@
-"""The door to both simulations: what it checks, what it hands on, and the same from a terminal."""
+"""The function `simulate`: its checks, its options, and the same from a terminal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 
 def crossing() -> Program:
-    """Two replicas on a node each, whose all-reductions cross."""
+    """Return two replicas, one per node, whose all-reductions cross."""
     model = mlp_training(MlpSpec(4, 256, 64, "fp32"))
     return SgdUpdate()(spread(model, 2, 2, 4, 2)).program
 
@@ -268,7 +268,7 @@ def test_what_is_made_at_the_very_end_is_held() -> None:
 
 
 def test_sweeps_join_streams_and_share_links_too(tessel: Tessel) -> None:
-    """Every configuration is then as it is alone."""
+    """Each configuration then has the time that it has alone."""
     family, grid = find_family("mlp"), Grid(ranges(layers=(4,), batch=(64,)), (1, 2), (2,), (1, 4), (1, 4))
     plain = evaluate_grid(family, grid, MESH).columns["latency"]
     for how in ({"overlap": False}, {"link_sharing": True}, {"overlap": False, "link_sharing": True}):

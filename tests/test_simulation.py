@@ -1,4 +1,4 @@
-"""The default simulation: streams, links, live memory; each against a hand-worked example or a plain rewrite."""
+"""The default simulation: streams, links and live memory, against examples by hand or a plain second version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mesh(devices: int, per_node: int = 2) -> DeviceMesh:
 
 
 class Fixed(Costs):
-    """Two seconds for computing, three for communicating."""
+    """Costs: two seconds for computing, three for communicating."""
 
     def seconds(self, kind, types, outputs, values) -> DeviceSeconds:  # type: ignore[no-untyped-def]
         span = 3.0 if find_operator(kind).pattern else 2.0
@@ -35,7 +35,7 @@ class Fixed(Costs):
 
 
 def two_sends() -> Program:
-    """relu a, send a; relu b, send b: with overlap the second relu runs while a is on its way."""
+    """Return relu a, send a; relu b, send b. With overlap, the second relu runs during the first send."""
     build = ProgramBuilder("two")
     x = build.input("x", TensorType("fp32", (10,), 1))
     a = build.one("relu", [x])
@@ -55,7 +55,7 @@ def test_talking_runs_beside_computing_or_does_not() -> None:
 
 
 def test_what_is_held_when_by_hand() -> None:
-    """Device 1: x always; a from 0 to 5 (its send), b from 2 to 8.  Device 2: 40 each of a, b and their sum."""
+    """Device 1: x always, a from 0 to 5 (its send), b from 2 to 8. Device 2: 40 each of a, b and their sum."""
     trace = simulate(two_sends(), costs=Fixed())
     assert trace.peak_memory == (120, 120)
     steps = list(zip(trace.memory_device, trace.memory_time, trace.memory_bytes, strict=True))
@@ -100,7 +100,7 @@ def test_it_agrees_with_a_plain_rewrite(seed: int, overlap: bool) -> None:
 
 
 def plainly(program: Program, costs: Costs, overlap: bool) -> tuple[dict[int, float], dict[int, float]]:
-    """Per operation, its start and end: the earliest that its inputs and every earlier one on its streams allow."""
+    """Return start and end of each operation: as early as its inputs and earlier ones on its streams allow."""
     starts: dict[int, float] = {}
     ends: dict[int, float] = {}
     busy: list[tuple[set[tuple[int, str]], dict[int, float], float]] = []
@@ -119,7 +119,7 @@ def plainly(program: Program, costs: Costs, overlap: bool) -> tuple[dict[int, fl
 
 
 def most_held(program: Program, starts: dict[int, float], ends: dict[int, float]) -> dict[int, int]:
-    """Per device, the most it holds at any start of an operation."""
+    """Return the most that each device holds at the start of any operation."""
     held: dict[int, tuple[float, float]] = dict.fromkeys(program.inputs, (0.0, float("inf")))
     for i, op in enumerate(program.ops):
         for value in op.outputs:
@@ -128,7 +128,7 @@ def most_held(program: Program, starts: dict[int, float], ends: dict[int, float]
             held[value] = held[value][0], max(held[value][1], ends[i])
     for value in program.outputs:
         held[value] = held[value][0], float("inf")
-    for op in program.ops:  # what sgd writes is where the weights are
+    for op in program.ops:  # the output of sgd is where the weights are
         if op.kind == "sgd":
             for value in op.outputs:
                 held.pop(value)

@@ -1,4 +1,4 @@
-"""Simulations as files: traces that viewers read, and tables; from a terminal too."""
+"""Simulations as files: traces for viewers, and tables, also from a terminal."""
 
 from __future__ import annotations
 
@@ -94,7 +94,10 @@ def test_names_of_files_lead_to_their_export() -> None:
 
 
 def test_arrows_lead_to_and_from_the_one_device_of_a_transfer() -> None:
-    """Spread to three devices of which one has it, and gathered on another: two arrows each, none around a ring."""
+    """A tensor is spread to three devices, one of which already has it, and gathered on another.
+
+    Each transfer has two arrows, and a ring has none.
+    """
     text = """program p
 %x: fp32[4, 4]@1
 %a: fp32[4, 4]@1 = relu(%x)

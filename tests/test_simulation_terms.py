@@ -1,4 +1,4 @@
-"""Where the default simulation differs from DistIR's: every term by hand in both, and docs/simulation.md shows them."""
+"""Differences between the default simulation and DistIR: every term by hand, as docs/simulation.md shows them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "simulation.md").r
 FLOPS, DRAM = 1e13, 1e12
 NEAR, FAR, LATENCY = 1e10, 1e9, 1e-5
 LAUNCH = 1e-5
-"""What DistIR counts for every launch."""
+"""Seconds that DistIR counts for every launch."""
 X = TensorType("fp32", (1000, 1000), 1)
 N = TensorType("int32", (), 1)
 
 
 def mesh(host: bool) -> DeviceMesh:
-    """Four workers on two nodes, and before them, as DistIR numbers devices, a host."""
+    """Return four workers on two nodes. DistIR numbers the host first."""
     devices = [Device(f"d{i}", "gpu", i // 2, None, (PeakRate("fp32", FLOPS),), DRAM) for i in range(4)]
     hosts = [Device("host", "gpu", 9, None, (PeakRate("fp32", FLOPS),), DRAM)] if host else []
     near, far = Link(NEAR, LATENCY), Link(FAR, LATENCY)
@@ -37,7 +37,10 @@ def mesh(host: bool) -> DeviceMesh:
 
 
 def joined(kernel: str, flops: float, moved: float, outputs: float = 0.0, *, launches: int = 0) -> float:
-    """(launch³ + max(arithmetic, memory)³)^(1/3) with the shipped parameters of a class; `launches` of a backward."""
+    """Return (launch³ + max(arithmetic, memory)³)^(1/3) with the shipped parameters of a class.
+
+    `launches` are those of a backward.
+    """
     fit = h200_fit()
     each = fit.kernel(kernel)
     operations = flops + each.per_output * outputs
@@ -48,7 +51,7 @@ def joined(kernel: str, flops: float, moved: float, outputs: float = 0.0, *, lau
 
 @dataclass(frozen=True)
 class Term:
-    """One operation, and what it takes in both."""
+    """One operation, and its time in both simulations."""
 
     name: str
     kind: str
@@ -62,11 +65,11 @@ class Term:
 FOUR = tuple(X.on(d) for d in (1, 2, 3, 4))
 SIZE, COUNT = float(X.bytes), 1e6
 TREE = 2 * LATENCY
-"""A tree of two nodes with two devices each: a hop between the nodes and one inside, where a ring has three."""
+"""Latency of a tree of two nodes with two devices each: a hop between nodes and one inside. A ring has three."""
 MEAN = (2 * NEAR + 4 * FAR) / 6
-"""Over all pairs of the four workers."""
+"""Mean bandwidth of all pairs of the four workers."""
 SEVERAL = 7 * (LAUNCH + 2 * SIZE / DRAM + COUNT / FLOPS) + LAUNCH + SIZE / DRAM + COUNT / FLOPS
-"""GELU is eight operators of ONNX, all but tanh of two tensors."""
+"""GELU is eight operators of ONNX. All except tanh take two tensors."""
 BIG = TensorType("fp32", (2, 3, 100, 200), 1)
 BACK = TensorType("fp32", (2, 3, 200, 400), 1)
 PRODUCT = TensorType("fp32", (2, 3, 100, 400), 1)
@@ -234,14 +237,14 @@ PROGRAMS: dict[str, tuple[str, Callable[[Trace], str]]] = {
     ),
 }
 BY_HAND: dict[str, tuple[str, str]] = {
-    # Two ReLUs and the send one after the other; the second ReLU beside the send.
+    # Two ReLUs and the send one after another, or the second ReLU beside the send.
     "overlap": (
         show_time(2 * (LAUNCH + SIZE / DRAM + COUNT / FLOPS) + SIZE / NEAR, "s"),
         show_time(joined("elementwise", COUNT, 2 * SIZE) + LATENCY + SIZE / NEAR, "s"),
     ),
-    # x, c, d: a is gone after its send; but it is still on its way when the streams make c and d.
+    # x, c, d: a is freed after its send. But it is still on its way when the streams make c and d.
     "order of memory changes": (show_memory(3 * SIZE, "B"), show_memory(4 * SIZE, "B")),
-    # x, a, b and c; x and one of them at a time.
+    # x, a, b and c. Then x and one of them at a time.
     "unused values": (show_memory(4 * SIZE, "B"), show_memory(2 * SIZE, "B")),
     "host": (
         show_time(SIZE / NEAR + LAUNCH + SIZE / DRAM + COUNT / FLOPS, "s"),

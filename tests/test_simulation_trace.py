@@ -1,4 +1,4 @@
-"""The Chrome trace of a simulation holds what the simulation holds."""
+"""The Chrome trace of a simulation contains the simulation's data."""
 
 from __future__ import annotations
 

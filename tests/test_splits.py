@@ -1,4 +1,4 @@
-"""Placers on every kind of demand: contiguous or not, one load or both passes, against every placement there is."""
+"""Placers on every kind of question, contiguous or not, one load or both passes, against brute force."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement"
 
 
 def asked(seed: int, objective: str, contiguous: bool, most: int = 6) -> tuple[PlacementProblem, DevicePool]:
-    """A random question, with a random split by hand."""
+    """Draw a random question, with a random split."""
     graph, pool = random_graph(seed, most), random_pool(seed)
     choose, count = Random(seed), pool.accelerators + pool.cpus
     device_of = {group: choose.randrange(count) for group in graph.colocated}
@@ -73,7 +73,7 @@ def best_of(seed: int, objective: str, contiguous: bool) -> float | None:
 
 
 def placed(placer: str, problem: PlacementProblem, **options: Any) -> PlacementReport | None:
-    """None where an operator has no time on any device; little time, few restarts, one worker."""
+    """Return the placement, with little time, few restarts and one worker. None if an operator runs on no device."""
     kind = PLACERS[placer].config
     known = {"time_limit": 10.0, "workers": 1, "restarts": 3, **options}
     try:
@@ -83,12 +83,12 @@ def placed(placer: str, problem: PlacementProblem, **options: Any) -> PlacementR
 
 
 def placeable(seed: int, objective: str, contiguous: bool) -> int:
-    """The seed of a question that has an answer."""
+    """Draw the seed of a question that has an answer."""
     return reaching(seed, lambda each: best_of(each, objective, contiguous) is not None)
 
 
 def unplaceable(seed: int, objective: str, contiguous: bool) -> int:
-    """The seed of a question that has none."""
+    """Draw the seed of a question that has none."""
     return reaching(seed, lambda each: best_of(each, objective, contiguous) is None)
 
 
@@ -124,7 +124,7 @@ def test_cp_sat_finds_and_proves_what_trying_all_finds(seed: int, objective: str
     ],
 )
 def test_what_presolve_of_large_numbers_loses_is_found(seed: int, most: int, objective: str, contiguous: bool) -> None:
-    """CP-SAT 9.15 proves a worse optimum of these, or that there is none, where it presolves fine units."""
+    """With presolve and fine units, CP-SAT 9.15 proves a worse optimum of these, or that there is none."""
     problem, pool = asked(seed, objective, contiguous, most)
     report = placed(EXACT, problem, seed=seed + 1)
     assert report is not None
@@ -136,7 +136,7 @@ def test_what_presolve_of_large_numbers_loses_is_found(seed: int, most: int, obj
 @pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
 def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: bool) -> None:
-    """Times and bytes rounded down: what is proved of the coarse model holds for every split."""
+    """Times and bytes are rounded down, so a bound of the coarse model holds for every split."""
     seed = placeable(seed, objective, contiguous)
     problem, _ = asked(seed, objective, contiguous)
     best = best_of(seed, objective, contiguous)
@@ -232,7 +232,7 @@ def test_one_seed_gives_one_answer(placer: str, contiguous: bool) -> None:
 
 
 def wide(count: int) -> OperatorGraph:
-    """Operators side by side between layers: many ideals, and no easy proof."""
+    """Return layers of parallel operators, which have many ideals and no easy proof."""
     choose = Random(3)
     operators = [Operator(f"o{i}", times=(DeviceTime("gpu", choose.uniform(1, 2)),)) for i in range(count)]
     edges = [
@@ -299,7 +299,7 @@ def test_cuts_bound_every_split(seed: int) -> None:
 
 
 def test_a_tensor_that_no_split_can_keep_whole_bounds_by_its_cut() -> None:
-    """b alone takes 1 s but moves 3 s of tensors to each side; with a and c beside it, 5 s of work and no transfer."""
+    """b alone takes 1 s but moves 3 s of tensors to each side. With a and c it takes 5 s without transfers."""
     times = {"a": 2.0, "b": 1.0, "c": 2.0}
     graph = OperatorGraph(
         "line",
@@ -311,7 +311,7 @@ def test_a_tensor_that_no_split_can_keep_whole_bounds_by_its_cut() -> None:
 
 
 def test_passes_are_counted_apart() -> None:
-    """Forward 3 and 1, backward 1 and 3 on the devices of a and b: 4 each, but 3 + 3 for both passes; a sends 0.5."""
+    """The devices of a and b take 3 and 1 forward, 1 and 3 backward: 4 each, but 3 + 3 for both passes. a sends 0.5."""
 
     def operator(name: str, time: float, *, backward: bool = False) -> Operator:
         mate = name.lower() if backward else None
@@ -345,6 +345,6 @@ def test_published_optima_of_any_sets(name: str, optimum: float) -> None:
     file = read_graph_file(DATA / "throughput" / f"{name}.json")
     assert file.pool is not None
     problem = replace(PlacementProblem.on_pool(file.graph, file.pool), contiguous=False)
-    report = solve_placement("cp-sat", problem, CpSatConfig(time_limit=120.0))  # ten seconds, more on a busy machine
+    report = solve_placement("cp-sat", problem, CpSatConfig(time_limit=120.0))  # ten seconds, or more on a busy machine
     assert report.status is Status.PROVED_OPTIMAL
     assert float(report.objective or 0) == pytest.approx(optimum, abs=1e-6)

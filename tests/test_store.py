@@ -1,4 +1,4 @@
-"""The store: what was kept is found again, by any number of writers, after any end."""
+"""The store: saved work is found again, by any number of writers, after any crash."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ MOVES = strategies.lists(strategies.sampled_from(["save", "amend", "undo", "redo
 @given(MOVES)
 @settings(max_examples=60, deadline=None)
 def test_history_is_what_people_expect_of_undo_and_redo(tmp_path_factory, moves: list[str]) -> None:
-    """Against a list and a position in it: a save cuts what lies ahead, an amendment replaces where one is."""
+    """It agrees with a list and a position: a save removes the later states, an amendment replaces the current one."""
     folder = tmp_path_factory.mktemp("store")
     store = open_store(folder)
     kept, history, here = store.workspaces.create(state(1)), [1], 0
@@ -209,7 +209,7 @@ def test_rename_refuses_what_is_no_name_or_taken_and_keeps_the_history(store: St
 
 
 def everything(store: Store) -> set[int]:
-    """The numbers of all states that can be reached in any workspace, by undo."""
+    """Return the numbers of all states that undo can reach in any workspace."""
     found = set()
     for kept in store.workspaces.all():
         here: SavedWorkspace | None = kept
@@ -343,7 +343,7 @@ def test_a_process_killed_at_any_statement_leaves_the_state_before(tmp_path: Pat
 
 
 def test_kill_9_again_and_again_loses_at_most_the_last_edit(tmp_path: Path) -> None:
-    """Each process goes on where the one before was killed, at a moment that nobody chose."""
+    """Each process continues where the previous one was killed, at a random moment."""
     store = open_store(tmp_path)
     token, chance = store.workspaces.create(state(1)).token, random.Random(0)
     for _ in range(3):

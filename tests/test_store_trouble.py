@@ -1,4 +1,4 @@
-"""A store that cannot be used, or not now: told in one sentence, never written, nothing that was kept is lost."""
+"""A store that cannot be used: one sentence says so, nothing is written, and nothing saved is lost."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_read_only_store_shows_what_it_has_and_takes_nothing(tmp_path: Path, m
     before = path.read_bytes()
 
     def connect(name: str, **options: object) -> sqlite3.Connection:
-        """As SQLite opens a file that this user may only read; root may write any."""
+        """Open the file as SQLite does for a user who may only read it. Root may write any file."""
         return real(f"file:{name}?mode=ro", uri=True, **options) if name == str(path) else real(name, **options)
 
     real = sqlite3.connect

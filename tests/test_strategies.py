@@ -1,4 +1,4 @@
-"""Strategies by blocks are near what each is operation by operation; what cannot be says why."""
+"""Strategies by blocks are close to the simulation of every operation. Refusals give the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
 
 
 def drawn(choose: random.Random, *, zero: bool) -> Configuration:
-    """Odd numbers of everything, stages of unequal depth, K = 1 with P > 1, small and large operations."""
+    """Draw odd numbers of everything, stages of unequal depth, K = 1 with P > 1, small and large operations."""
     data, tensor, pipeline = (choose.choice((1, 2, 3, 4)) for _ in range(3))
     several = choose.choice((1, 1, 2)) if pipeline > 1 else 1
     micro_batches = choose.choice((1, 2)) * pipeline if several > 1 else choose.choice((1, 2, 3, 4, 5, 7))
@@ -53,7 +53,7 @@ def drawn(choose: random.Random, *, zero: bool) -> Configuration:
 
 
 def drawn_mesh(choose: random.Random) -> DeviceMesh:
-    """64 equal devices, half of the time on several nodes."""
+    """Draw 64 equal devices, half of the time on several nodes."""
     mesh = equal_devices(64, choose.choice((1e12, 1.4e13, 4e14)), 9e11, choose.choice((5, 25, 300)))
     inside = Link(choose.choice((5, 25, 300)) * 1.25e8, choose.choice((0, 1e-6, 5e-6)))
     if choose.random() < 0.5:
@@ -65,7 +65,7 @@ def drawn_mesh(choose: random.Random) -> DeviceMesh:
 
 @pytest.mark.parametrize("seed", one_in(5, range(12)))
 def test_blocks_are_near_the_simulation_of_every_operation(seed: int) -> None:
-    """Any equal devices, small and slow ones too, on which communication and launches count most."""
+    """On any equal devices, also small and slow ones, where communication and launches count most."""
     choose = random.Random(seed)
     mesh = drawn_mesh(choose)
     near_every_operation(MLP, [drawn(choose, zero=True) for _ in range(12)], mesh, latency=0.16, memory=0.2)
@@ -81,7 +81,7 @@ def test_distirs_rules_are_followed_one_by_one() -> None:
 
 
 def test_groups_that_lie_differently_take_as_long_as_the_slowest() -> None:
-    """Three devices in a row on nodes of two: one group has a node to itself, the next does not."""
+    """Three devices in a row on nodes of two: one group has its own node, the next does not."""
     mesh = replace(find_mesh("h200-16"), name="pairs")
     mesh = replace(mesh, devices=tuple(replace(device, node=i // 2) for i, device in enumerate(mesh.devices)))
     each = Configuration(MLP.spec(3, 12, 24, "fp16"), Strategy(data=2, tensor=3))
@@ -94,7 +94,7 @@ def test_groups_that_lie_differently_take_as_long_as_the_slowest() -> None:
 
 
 def test_replicas_share_the_optimizers_state() -> None:
-    """Momentum-free SGD has no state, so only the gradients' parts are smaller."""
+    """SGD without momentum has no state, so only parts of gradients are smaller."""
     spec, mesh = MLP.spec(2, 12, 16, "fp32"), equal_devices(4, 1e13, 1e12, 25)
     some = [Configuration(spec, Strategy(data=4, zero=zero)) for zero in (False, True)]
     whole, shared = evaluate(MLP, some, mesh)
@@ -212,7 +212,7 @@ def test_deep_networks_are_near_the_simulation_of_every_operation(seed: int) -> 
 
 
 def test_the_best_of_a_grid_are_simulated_operation_by_operation() -> None:
-    """Whatever is shown as the best of an objective is exact; the rest of the grid follows from blocks."""
+    """The best of each objective is simulated exactly. The rest of the grid is timed by blocks."""
     mesh, degrees = find_mesh("h200-8"), (1, 2, 4)
     grid = Grid(ranges(layers=(8,), width=(1024,), batch=(512,)), degrees, degrees, degrees, (1, 4))
     found = evaluate_grid(MLP, grid, mesh)
@@ -237,7 +237,7 @@ def test_orders_that_run_two_copies_are_simulated_operation_by_operation() -> No
     ("gpt-6.7b", Strategy(2, compiled=True)),
 ])  # fmt: skip
 def test_programs_of_other_batches_follow_from_two(name: str, strategy: Strategy) -> None:
-    """A layer's program is cut for two numbers of samples; that of a third is what it would be if it were cut too."""
+    """A layer's program is cut for two numbers of samples. The third equals a program that is cut directly."""
     found = preset_network(name)
     assert found is not None
     family, said = found

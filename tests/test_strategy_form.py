@@ -1,4 +1,4 @@
-"""What is asked about strategies: answers that are usual, answers that are kept, and the sweep that they make."""
+"""The strategies form: default answers, saved answers, and the resulting sweep."""
 
 from __future__ import annotations
 

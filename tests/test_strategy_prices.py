@@ -1,4 +1,4 @@
-"""What would make a strategy faster: every price is that of the changed question, asked on its own."""
+"""What would make a strategy faster: each price equals the answer of the changed question."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MESH = uniform_mesh("h100", 2, 4).with_capacity(16 * 10**9)
 
 
 def question(mesh: DeviceMesh = MESH) -> Question:
-    """A small GPT on two nodes of four GPUs."""
+    """Return a question about a small GPT on two nodes of four GPUs."""
     found = preset_network("gpt2-large")
     assert found is not None
     family, said = found
@@ -38,21 +38,21 @@ def question(mesh: DeviceMesh = MESH) -> Question:
 
 
 def timed(asked: Question, strategy: Strategy) -> StrategyResult:
-    """The strategy alone, with blocks of its own."""
+    """Return the time of the strategy alone, with its own blocks."""
     table = BlockTable(asked.family, asked.spec, asked.mesh)
     return BlockEngine(table).evaluate([Configuration(asked.spec, strategy)])[0]
 
 
 @pytest.fixture(scope="module")
 def base() -> Candidate:
-    """A pipeline of unequal stages."""
+    """Return a pipeline of unequal stages."""
     strategy = Strategy(2, 1, 4, 8, "1f1b", zero=1, layout=(4, 2, 2, 1))
     return Candidate(strategy, timed(question(), strategy))
 
 
 @pytest.fixture(scope="module")
 def tags(base: Candidate) -> dict[str, list[PriceTag]]:
-    """All tags by kind."""
+    """Return all price tags by kind."""
     found: dict[str, list[PriceTag]] = {}
     for tag in price_tags(question(), base, Control()):
         found.setdefault(tag.kind, []).append(tag)
@@ -94,7 +94,7 @@ def test_more_memory_is_another_search(base: Candidate, tags: dict[str, list[Pri
 
 
 def test_blocks_that_are_known_price_the_same(base: Candidate) -> None:
-    """A table that has searched already remembers nothing that depends on memory."""
+    """A table from an earlier search remembers nothing that depends on memory."""
     asked = question(MESH.with_capacity(3 * 10**9))
     table = BlockTable(asked.family, asked.spec, asked.mesh)
     best = recommend(asked, None, table).best

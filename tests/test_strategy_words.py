@@ -1,4 +1,4 @@
-"""Strategies in words and as points: what a card says, what a table shows, what axes say."""
+"""Strategies in words and as points: cards, tables and axes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def simulated(strategy: Strategy, **sizes: object) -> Simulated:
 
 
 def test_strategies_that_differ_have_other_names() -> None:
-    """Chooser, table and title tell them apart."""
+    """The names are used in the chooser, the table and titles."""
     ways: list[dict[str, Any]] = [
         *({}, {"context": 2}, {"context": 2, "context_method": ContextMethod.ALL_TO_ALL}, {"expert": 2}),
         *({"sequence_parallel": True}, {"zero": 3}, {"zero": 3, "reshard": False}, {"grad_dtype": "fp32"}),
@@ -98,7 +98,7 @@ def test_the_cache_is_told_from_the_weights(mode: str) -> None:
     for device in trace.devices:
         found = holdings(trace, device)
         cache = sum(each.bytes for each in found if each.what == CACHE)
-        # Keys and values of one of two layers, bf16, half of the heads, at every position.
+        # Keys and values of one of two layers, in bf16, half of the heads, at every position.
         assert cache == 2 * 2 * 8 * network.sequence * network.hidden // 2
         assert not any(each.what == STATE for each in found)
         assert {each.what for each in found} <= {CACHE, GIVEN, "activations"}, "inference has no gradients"
@@ -108,7 +108,7 @@ def test_optimizer_state_is_told_from_the_weights() -> None:
     trace = simulated(Strategy(), mode="training").trace
     by_what = {each.what: each for each in memory_shares(trace, 1)}
     weights = sum(each.bytes for each in holdings(trace, 1) if each.what == GIVEN and "token" not in each.name)
-    # bf16 weights beside a master, a mean and a variance in fp32.
+    # bf16 weights, and a master, a mean and a variance in fp32.
     assert by_what[STATE].bytes == pytest.approx(6 * weights, rel=0.01)
     mlp = simulate_strategy(MLP, MLP.spec(2, 64, 32, "fp16"), Strategy(), MESH).trace
     assert STATE not in {each.what for each in memory_shares(mlp, 1)}, "plain gradient descent has none"

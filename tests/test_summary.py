@@ -1,4 +1,4 @@
-"""Words and numbers of reports: no claim without its bound, and each kind of ending said as what it is."""
+"""Words and numbers of reports: each claim has its bound, and each kind of ending has its own words."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ V, M = build_shape("v-shape"), build_shape("m-shape")
 
 @pytest.fixture(scope="module")
 def both() -> ScheduleReport:
-    """Both objectives proved, by one schedule."""
+    """Return a report in which one schedule proves both objectives."""
     return solve_schedule("tessel", M, 16, TesselConfig(polish=20.0))
 
 
 def apart(report: ScheduleReport, **changed: object) -> ScheduleReport:
-    """As if no schedule that keeps the repetend were as short as the shortest: unrolled, it never is."""
+    """Return a report in which each schedule that keeps the repetend is longer than the shortest.
+
+    Unrolled repetends never are.
+    """
     assert report.repetend is not None
     return replace(report, steady=report.repetend.expand(16), **changed)  # type: ignore[arg-type]
 

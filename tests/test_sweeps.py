@@ -1,4 +1,4 @@
-"""Solver sweeps: what is asked, what is answered, what is kept, and that nothing is lost when workers or sweeps die."""
+"""Sweeps with solvers: questions, answers, storage, and that nothing is lost when workers or sweeps die."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only on Linux one se
 
 
 def swept(folder: Path, sweep: SolverSweep, control: Control | None = None, workers: int | None = None) -> SweepCounts:
-    """One run of a sweep, on so many processes of its own or on the one that stands ready."""
+    """Run a sweep once, on this many processes of its own or on the shared one."""
     with open_pool(workers=workers) if workers else standing_pool() as pool, SweepStore(folder / FILE, sweep) as store:
         return run_sweep(sweep, pool, store, control or Control())
 
@@ -76,7 +76,7 @@ def test_a_sweep_has_every_combination_once_and_knows_how_many_before() -> None:
 
 
 def test_a_key_names_the_question_and_nothing_else() -> None:
-    """The same in another process and after a journey; another one for anything that changes the answer."""
+    """It is the same in another process and after serialisation. Anything that changes the answer changes it."""
     (point,) = SolverSweep((GRAPH,), (PAIR,)).points
     assert pickle.loads(pickle.dumps(point)).key == point.key
     command = "from helpers.sweeps import *; print(SolverSweep((GRAPH,), (PAIR,)).points[0].key)"
@@ -148,7 +148,7 @@ def test_what_no_point_could_be_is_refused(axes: dict[str, object], why: str) ->
 
 
 def test_a_point_is_cost_then_place_then_plan_then_schedule() -> None:
-    """As the four are asked one by one."""
+    """The answer equals four separate steps."""
     terms = SweepTerms(dtype="fp32", communication="blocking")
     sweep = SolverSweep(
         (GRAPH,), (PAIR,), (90 * 10**9,), micro_batch_sizes=(2,), in_flight=(2,), micro_batches=(5,), terms=terms
@@ -236,7 +236,7 @@ def test_a_file_is_of_one_sweep(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_one_sweep_into_one_file_keep_every_point_once(tmp_path: Path) -> None:
-    """The second begins in the middle of the first, which then goes on."""
+    """The second run begins in the middle of the first, which then continues."""
     sweep, others = small_sweep(), list[SweepCounts]()
 
     def begin_another(_: Progress) -> None:
@@ -278,7 +278,7 @@ def test_a_read_only_file_is_told_before_any_work(tmp_path: Path, monkeypatch: p
     real = sqlite3.connect
 
     def connect(name: str, **options: object) -> sqlite3.Connection:
-        """As SQLite opens a file that this user may only read; root may write any."""
+        """Open the file as SQLite does for a user who may only read it. Root may write any file."""
         return real(f"file:{name}?mode=ro", uri=True, **options)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(database_module.sqlite3, "connect", connect)
@@ -314,7 +314,7 @@ def test_a_csv_has_a_line_a_point(tmp_path: Path) -> None:
 
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch):
-    """A function that has workers call something else than `solve_point`."""
+    """Return a function that makes workers call something else than `solve_point`."""
     return lambda call: monkeypatch.setattr(running, "solve_point", call)
 
 

@@ -1,4 +1,4 @@
-"""Sweeps on a real Dask cluster: a scheduler and two workers on loopback, some of which are killed halfway."""
+"""Sweeps on a real Dask cluster on loopback: a scheduler and two workers, some of which are killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_without_distributed_one_sentence_says_what_to_install(monkeypatch: pyte
 
 @pytest.fixture
 def distributed() -> None:
-    """Skips without the extra; fails instead where the environment says that it must be there."""
+    """Skip the test if Dask is missing. Fail instead if the environment requires it."""
     there = importlib.util.find_spec("distributed") is not None
     if not there and os.environ.get("TESSEL_REQUIRE_EXTRAS") != "1":
         pytest.skip("distributed is not installed; TESSEL_REQUIRE_EXTRAS=1 makes this a failure")
@@ -46,7 +46,7 @@ def distributed() -> None:
 
 @cache
 def expected() -> dict[str, dict[str, object]]:
-    """The answers of the sweep in a plain loop."""
+    """Return the answers of the sweep from a plain loop."""
     return in_a_loop(SWEEP)
 
 
@@ -58,7 +58,7 @@ def kept(path: Path) -> dict[str, dict[str, object]]:
 @pytest.mark.extras
 @pytest.mark.usefixtures("distributed")
 def test_a_worker_killed_halfway_loses_nothing(tmp_path: Path) -> None:
-    """Every point is there once, with the answer that it has in a plain loop, which is that of processes."""
+    """Each point is there once, with the answer of a plain loop."""
     with dask_cluster(tmp_path) as cluster:
         _, victim, other = cluster.processes
 

@@ -1,4 +1,4 @@
-"""Plans as tables: round trip, and one sentence naming row and column for every wrong cell."""
+"""Plans as tables: they read back, and every wrong cell gives one sentence with its row and column."""
 
 from __future__ import annotations
 

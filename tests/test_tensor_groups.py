@@ -1,4 +1,4 @@
-"""Placements on tensor-parallel groups: capacities and links that exist, and every device by its name."""
+"""Placements on tensor-parallel groups: real capacities and links, and every device with its name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SIZES = {"layers": 4, "hidden": 24, "heads": 4, "sequence": 5, "positions": 7, "
 SPEC = GRAPHS["gpt"].spec(training=True, **SIZES)
 GRAPH = build_graph("gpt", SPEC)
 TWO_NODES = find_mesh("h100-8", per_node=4)
-"""With groups of two, tensors pass from group to group inside a node and between nodes."""
+"""With groups of two, tensors pass between groups inside a node and between nodes."""
 
 
 def problem_on(mesh: DeviceMesh, size: int, how: Communication = Communication.OVERLAPPED) -> PlacementProblem:
@@ -92,7 +92,7 @@ def test_collectives_take_what_they_take_in_a_simulation() -> None:
 
 
 def test_groups_of_one_kind_that_are_wired_differently_are_told_apart() -> None:
-    """The first group has a slow link of its own, the second the node's."""
+    """The first group has a slow link of its own, the second uses the node's."""
     mesh = find_mesh("h100-4")
     mesh = replace(mesh, connections=(Connection(("gpu0", "gpu1"), Link(1e9, 1e-5)),))
     problem = problem_on(mesh, 2)

@@ -1,4 +1,4 @@
-"""The timeline: its buffer holds the schedule, and its script makes of it what the core does."""
+"""The timeline: its buffer contains the schedule, and its script computes the same as the core."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def scheduled(plan: MicroBatchPlan, micro_batches: int = 6, scheduler: str = "se
 
 
 def lists(plan: MicroBatchPlan, micro_batches: int = 6) -> Schedule:
-    """Packed more tightly than one micro-batch after the other, where that fits."""
+    """Return a list schedule, which is denser than a sequential one, if it fits."""
     found = solve_schedule("list-scheduling", plan, micro_batches).drawable
     return found if found is not None else scheduled(plan.with_capacity(None), micro_batches)
 
 
 def framed(schedule: Schedule) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header and the columns of what the browser gets of a schedule alone."""
+    """Return the header and the columns that the browser gets for a schedule alone."""
     (frame,) = timeline_frames(timeline_data([("", schedule)]))
     return frame
 
 
 def pipeline(blocks: int) -> Schedule:
-    """1F1B on eight devices, of about so many blocks."""
+    """Return 1F1B on eight devices with about this many blocks."""
     return scheduled(build_shape("v-shape", ShapeParameters(devices=8, capacity=8)), blocks // 16, "1f1b")
 
 
@@ -115,7 +115,7 @@ def test_the_height_stays_within_what_a_page_can_show(devices: int) -> None:
 
 
 def test_the_script_has_no_name_twice_and_loads_nothing() -> None:
-    """Its modules become one, so that what one of them calls something no other may call something else."""
+    """Its modules are joined into one, so all of them share one set of names."""
     script = timeline_module()
     names = [line.split()[1].split("(")[0] for line in script.splitlines() if line.startswith(("function", "const "))]
     assert len(set(names)) == len(names)
@@ -125,7 +125,7 @@ def test_the_script_has_no_name_twice_and_loads_nothing() -> None:
 
 
 def script(schedule: Schedule, *questions: tuple[str, Any]) -> list[Any]:
-    """What the timeline's script answers about a schedule."""
+    """Return the answer of the timeline's script about a schedule."""
     return answers(timeline_data([("", schedule)]), *questions)
 
 
@@ -182,7 +182,7 @@ def test_every_tick_is_in_a_run_or_in_one_hole(seed: int) -> None:
 @pytest.mark.parametrize("least", [0, 3, 1e9])
 @pytest.mark.parametrize("width", [37, 800])
 def test_blocks_and_shares_together_are_the_busy_time(least: float, width: int) -> None:
-    """At every level of detail: blocks that are drawn alone, and columns for the rest."""
+    """At every level of detail: some blocks are drawn alone, the rest as columns."""
     schedule = pipeline(2_000)
     window = (schedule.makespan // 3, schedule.makespan // 2)
     (found,) = script(schedule, ("split", [*window, width, least]))
@@ -232,7 +232,7 @@ def test_numbers_are_told_as_the_core_tells_them() -> None:
 
 
 def test_what_is_written_on_a_block_can_be_read_over_its_second_cue() -> None:
-    """Contrast of at least 4.5 : 1 in every colouring, where the cue's lines are under the letters too."""
+    """The contrast is at least 4.5 : 1 in every colouring, also where lines of the second cue are under the letters."""
     (grounds,) = script(pipeline(160), ("labelled", None))
     for *ground, written in grounds:
         lights = [luminance(written), luminance("#" + "".join(f"{round(each):02x}" for each in ground))]

@@ -1,4 +1,4 @@
-"""What is said about a run, a hole and a range that somebody points at, and where questions lead."""
+"""Texts about a run, an idle interval and a range on the timeline, and where its links lead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def drawn(shape: str = "v-shape", scheduler: str = "1f1b") -> Schedule:
 
 
 def text_of(said: About) -> dict[str, str]:
-    """Each line as text, runs written as block.micro-batch."""
+    """Return each line as text, with runs written as block.micro-batch."""
     parts = {
         name: [each if isinstance(each, str) else f"{each[0]}.{each[1]}" for each in line] for name, line in said.lines
     }

@@ -1,4 +1,4 @@
-"""A person's own PyTorch modules as graphs, and modules beside our definitions of the same networks."""
+"""A user's PyTorch modules as graphs, and modules compared with our definitions of the same networks."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_module_has_the_flops_of_the_family_of_the_same_sizes(file: Path) -> N
         )
         assert mine == pytest.approx(theirs, rel=1e-3)
     total, wanted = (sum(each.flops or 0 for each in g.operators) for g in (graph, family))
-    assert total == pytest.approx(wanted, rel=0.03)  # of sizes this small, rotations in single operators count
+    assert total == pytest.approx(wanted, rel=0.03)  # at such small sizes, rotations as single operators matter
     assert sum(each.weight_bytes or 0 for each in graph.operators) == sum(
         each.weight_bytes or 0 for each in family.operators
     )
@@ -192,7 +192,7 @@ def test_the_program_of_a_module_means_what_the_module_does(file: Path) -> None:
 
 
 def test_the_family_means_what_the_module_does(file: Path) -> None:
-    """Weights of the family, transposed as PyTorch keeps them; logits and gradients."""
+    """The module gets the family's weights, transposed as PyTorch stores them. Logits and gradients agree."""
     import torch
 
     from tessel_core.networks.pytorch.source import made_by
@@ -249,7 +249,7 @@ def test_what_is_not_known_is_opaque_and_named(tessel: Tessel, file: Path) -> No
 
 
 def test_attention_with_a_mask_is_known_by_its_costs_alone(tessel: Tessel, file: Path) -> None:
-    """Two products of 8 x 8 scores of 16 numbers for each of 8 heads; our attention would leave the mask out."""
+    """Two products of 8 x 8 scores with 16 numbers for each of 8 heads. Our attention would ignore the mask."""
     found = json.loads(tessel("graph", "mine.py:masked", "--torch", "--json").out)
     assert found["flops"] == 2 * 2 * (2 * 4) * 8 * 8 * 16
     assert "cannot be executed" in tessel("run", "mine.py:masked", "--torch", "--engine", "numpy").err

@@ -1,4 +1,4 @@
-"""What operators mean in PyTorch is what they mean in NumPy."""
+"""Operators mean the same in PyTorch and in NumPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def in_format(types: Sequence[TensorType], dtype: str) -> list[TensorType]:
 
 
 def check(kind: str, types: Sequence[TensorType], attributes: Attributes, arrays: Sequence[Array]) -> None:
-    """Every output within rounding of NumPy's, in its shape and format; nothing but what is in place is changed."""
+    """Assert that outputs equal NumPy's up to rounding, in shape and format, and that only in-place operands change."""
     from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy, to_numpy
 
     values = dict(attributes)
@@ -57,7 +57,7 @@ def test_the_table_has_every_operator_with_a_meaning_on_one_device() -> None:
 
 @pytest.mark.parametrize("more", [(), (("cap", 2.0), ("window", 2)), (("rate", 0.25), ("seed", 1))], ids=str)
 def test_attention_of_shared_heads_means_the_same(more: Attributes) -> None:
-    """Four heads of queries, two of keys and values, which are four wide."""
+    """Four query heads and two heads of keys and values, of size four."""
     q, k, v = (TensorType("fp64", (2, tokens, columns), 1) for tokens, columns in ((3, 12), (5, 6), (5, 8)))
     attributes = (("causal", 1), ("head_size", 3), *more)
     types = [q, k, v, TensorType("fp64", (2, 3, 16), 1)]
@@ -66,7 +66,7 @@ def test_attention_of_shared_heads_means_the_same(more: Attributes) -> None:
 
 
 def test_a_choice_by_softmax_means_the_same() -> None:
-    """Shares as they are; no two scores are equal."""
+    """Shares are not normalised, and no two scores are equal."""
     x = TensorType("fp64", (2, 3, 6), 1)
     attributes = (("normed", 0), ("scale", 1.0), ("score", "softmax"), ("top", 2))
     check("route", [x], attributes, drawn([x], 1))
@@ -81,7 +81,7 @@ def test_rotations_of_a_part_of_each_head_mean_the_same() -> None:
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32"])
 def test_examples_mean_the_same(dtype: str) -> None:
-    """Positive numbers, numbers about 0, and what casts and comparisons meet: whole ones."""
+    """Inputs are positive numbers, numbers around 0, and whole numbers for casts and comparisons."""
     from tessel_core.execution.torch_operators import TORCH_OPERATORS
 
     for kind in TORCH_OPERATORS:
@@ -99,7 +99,7 @@ def test_examples_mean_the_same(dtype: str) -> None:
 
 
 def test_imported_nodes_mean_the_same() -> None:
-    """Every way in which ONNX says an operator, over the types that it has there."""
+    """Every form of an ONNX operator, over its types."""
     draw = np.random.default_rng(4)
     met = set[str]()
     for op_type, inputs, rest in CASES:
@@ -124,7 +124,7 @@ def test_imported_nodes_mean_the_same() -> None:
 
 @pytest.mark.parametrize("axes", [(), (0,), (0, 1, 2)])
 def test_edges_of_axes_mean_the_same(axes: tuple[int, ...]) -> None:
-    """No axis at all, all axes, and axes of nothing; whole numbers and bools too."""
+    """No axis, all axes, and empty axes, also with whole numbers and booleans."""
     for kind in (each for each in EXAMPLES if each.startswith("reduce_") and OPERATORS[each].gradient):
         for dtype in ("fp32", "fp16", "int32", "int8"):
             for shape in ((2, 3, 2), (0, 3, 2)) if kind != "reduce_mean" else ((2, 3, 2),):
@@ -141,7 +141,7 @@ def test_edges_of_axes_mean_the_same(axes: tuple[int, ...]) -> None:
 
 
 def test_meanings_are_those_of_the_functions_of_pytorch() -> None:
-    """In NumPy and in PyTorch, beside functions that share no code with ours."""
+    """In NumPy and in PyTorch, compared with functions that share no code with ours."""
     from helpers.torch_functions import FUNCTIONS
 
     from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy, to_numpy
@@ -164,7 +164,7 @@ def test_meanings_are_those_of_the_functions_of_pytorch() -> None:
 
 
 def test_formats_and_memory_of_what_is_made() -> None:
-    """Outputs are of their type, bf16 too, in memory of their own that is no larger than they are."""
+    """Outputs have their type, bf16 too, in memory of their own that is no larger than they are."""
     from tessel_core.execution.torch_operators import TORCH_OPERATORS, TORCH_TYPES, from_numpy
 
     for kind, meaning in TORCH_OPERATORS.items():
@@ -184,7 +184,7 @@ def test_formats_and_memory_of_what_is_made() -> None:
 
 
 def test_what_is_made_is_where_inputs_are() -> None:
-    """On a device of which no number can be read, as GPUs are for NumPy; only some kinds have to look at numbers."""
+    """On a device whose numbers cannot be read, like a GPU for NumPy. Only some kinds must read numbers."""
     from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy
 
     looking = set[str]()
@@ -197,4 +197,4 @@ def test_what_is_made_is_where_inputs_are() -> None:
             looking.add(kind.partition("_")[0])
             continue
         assert all(each.device.type == "meta" for each in made), kind
-    assert looking == {"take", "embedding", "grouped", "adam"}  # places, rows, experts and the number of the step
+    assert looking == {"take", "embedding", "grouped", "adam"}  # indices, rows, experts and the number of the step

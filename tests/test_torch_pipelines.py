@@ -1,4 +1,4 @@
-"""With PyTorch: its own pipelining runtime runs what is exported, and its profiler's traces of that are read."""
+"""With PyTorch: its pipelining runtime runs our exports, and we read its profiler's traces."""
 
 from __future__ import annotations
 

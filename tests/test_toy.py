@@ -1,4 +1,4 @@
-"""A strategy as a toy for PyTorch alone: it trains to the losses and the weights of one process."""
+"""A strategy as a toy for PyTorch alone: it trains to the losses and weights of one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tessel_core.strategies.strategy import Strategy
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """The command line."""
+    """Return a function that runs a command."""
     monkeypatch.chdir(tmp_path)
     return terminal(monkeypatch, capsys)
 
@@ -37,7 +37,7 @@ CASES = {
 
 
 def ran(path: Path) -> subprocess.CompletedProcess[str]:
-    """The script, started as a reader starts it."""
+    """Run the script as a user does."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, path.name]
     return subprocess.run(
@@ -87,7 +87,7 @@ def test_tessel_runs_a_toy(tmp_path: Path) -> None:
 
 
 def constants(text: str) -> dict[str, object]:
-    """What the script says at its top."""
+    """Return the constants at the top of the script."""
     found: dict[str, object] = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign):

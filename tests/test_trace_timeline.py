@@ -1,4 +1,4 @@
-"""A simulation on the timeline: the browser gets every operation and every byte, and hears why each starts then."""
+"""A simulation on the timeline: the browser gets every operation and every byte, and the cause of every start."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_buffer_holds_every_operation_on_its_stream(name: str) -> None:
         lane = f"device {trace.device[event]}" + (" ⇄" if trace.communicates[event] else "")
         op, kind = int(trace.op[event]), str(kind_of(trace.program.ops[trace.op[event]]))
         wanted.add((lane, op, ticks(trace.start[event]), ticks(trace.seconds[event]), kind))
-    updates = {"update", "other"}  # the timeline names what changes weights so, where nothing else is other
+    updates = {"update", "other"}  # the timeline has one name for operations that change weights
     same = lambda each: (*each[:4], "other" if each[4] in updates else each[4])  # noqa: E731
     assert set(map(same, found)) == set(map(same, wanted))
     assert header["makespan"] == ticks(trace.latency)
@@ -103,7 +103,7 @@ def test_the_words_tell_the_formula_with_its_numbers() -> None:
 
 
 def held_up_by(trace: Trace, op: int) -> list[int]:
-    """The operation, what held it up, what held that up, and so on."""
+    """Return the operation, the one that delayed it, the one that delayed that, and so on."""
     found = [op]
     while True:
         before = next(iter(waited_for(trace, found[-1])), None)

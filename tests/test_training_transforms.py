@@ -1,4 +1,4 @@
-"""Training transforms on GPTs and MLPs: checkpointing, Adam, sharded optimizer state; what they mean and hold."""
+"""Training transforms on GPTs and MLPs: recomputation, Adam and sharded optimizer state, their meaning and memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tessel_core.simulation import simulate
 
 
 def adam_by_hand(given: Mapping[str, Array], gradients: Mapping[str, Array], master: bool) -> dict[str, Array]:
-    """Weights and state after the step of `adam_inputs` with the usual decays and a rate of 0.1."""
+    """Return weights and state after a step from `adam_inputs` with the usual decays and a rate of 0.1."""
     found = {}
     for name, slope in gradients.items():
         mean = 0.9 * 0.5 * slope + 0.1 * slope
@@ -69,7 +69,7 @@ def test_checkpointing_holds_less_and_computes_one_forward_more(degrees: tuple[i
 
 
 def test_checkpointing_keeps_of_a_layer_what_it_takes() -> None:
-    """With l layers of the same size: l inputs, and one layer's activations, rather than l times those."""
+    """l layers of equal size keep l inputs and one layer's activations, instead of l times those."""
     peaks = []
     for layers in (4, 8):
         program = Checkpoint()(gpt_training(GptSpec(layers, 64, 4, 11, 64, 16))).program
@@ -81,7 +81,7 @@ def test_checkpointing_keeps_of_a_layer_what_it_takes() -> None:
 
 @pytest.mark.parametrize("degrees", [(1, 1, 1, 1), (1, 2, 2, 4), (2, 1, 4, 8)])
 def test_selective_recomputation_repeats_every_second_product(degrees: tuple[int, int, int, int]) -> None:
-    """It lies between none and full, in what devices hold and in how long a step takes."""
+    """Memory and step time lie between those of none and full."""
     original, mesh = gpt_training(GptSpec(8, 256, 4, 101, 256, 16, "bf16")), find_mesh("h200-8")
     programs = {how: spread(recomputing(how, original), *degrees).program for how in Recompute}
     none, some, full = (simulate(programs[how], mesh) for how in Recompute)
@@ -92,7 +92,7 @@ def test_selective_recomputation_repeats_every_second_product(degrees: tuple[int
     again.subtract(op.kind for op in programs[Recompute.NONE].ops)
     repeated = {kind for kind, count in again.items() if count}
     assert repeated <= {"layer_norm", "gelu", "residual", "unpack_qkv", "matmul", "linear", "allreduce"}
-    # Of queries with keys and values, projection, up and down: projection and down, of which nobody needs the last.
+    # Of the products qkv, projection, up and down, projection and down are chosen. Nobody needs the last.
     assert again["layer_norm"] == 2 * again["gelu"] == 2 * again["matmul"] > 0
 
 
@@ -110,7 +110,7 @@ def test_checkpointing_comes_first() -> None:
 
 
 def adam_inputs(spec: GptSpec, gradients: Mapping[str, Array]) -> dict[str, Array]:
-    """Inputs of the fourth step, with moments as large as the gradients, so that no slope is all rounding."""
+    """Return inputs of the fourth step. Moments are as large as gradients, so that no slope is only rounding."""
     given = gpt_inputs(gpt_training(spec), spec, 6)
     for name, gradient in gradients.items():
         given[f"{name}.master"] = given[name].astype(np.float32)
@@ -138,7 +138,7 @@ def test_a_step_of_adam_moves_all_copies_alike(degrees: tuple[int, int, int, int
 
 
 def test_a_sharded_optimizer_holds_its_part_of_the_state() -> None:
-    """Twelve bytes of state a parameter in fp16, over four replicas; gradients are scattered, weights gathered."""
+    """Twelve bytes of state per parameter in fp16, over four replicas. Gradients are scattered, weights gathered."""
     spec = GptSpec(4, 64, 4, 100, 64, 8, "fp16")
     plain, sharded = (
         spread(gpt_training(spec), 4, 1, 1, 1, step=update).program

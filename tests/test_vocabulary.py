@@ -1,4 +1,4 @@
-"""Networks with large vocabularies: stages cut well, parts costed by hand, plans that add up."""
+"""Networks with large vocabularies: good stages, parts costed by hand, and plans that add up."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def shards(network: Layered, devices: int) -> tuple[Part, ...]:
 
 
 def test_a_shard_of_the_embedding_looks_up_its_rows_and_sums() -> None:
-    """The gradient of a million rows moves 8.2 GB at least; every device has all 2048 positions."""
+    """The gradient of a million rows moves at least 8.2 GB. Every device has all 2048 positions."""
     whole, shard = (part(parts, "embedding") for parts in (GPT.parts, shards(GPT, 4)))
     row = 16 * 4096
     assert whole.static_bytes == (1_000_000 + 2048) * row
@@ -108,7 +108,10 @@ def test_decoder_layers_cost_more_than_encoder_layers() -> None:
 
 
 def test_stages_send_what_later_layers_take() -> None:
-    """Hidden states; the position bias of 64 heads, which the first layer of each stack makes; the encoder's output."""
+    """Stages send hidden states and the encoder's output.
+
+    The first layer of each stack also sends the position bias of 64 heads.
+    """
     hidden, bias = 2 * 2048 * 4096, 2 * 64 * 2048**2
     sent = {layer: part(MT5.parts, layer).sent_bytes for layer in ("encoder_embedding", "encoder3", "encoder_end")}
     assert sent == {"encoder_embedding": hidden, "encoder3": hidden + bias, "encoder_end": hidden}

@@ -1,4 +1,4 @@
-"""What if: changes keep what a plan is, winners end first, and the map holds what single answers hold."""
+"""What if: changes keep the structure of a plan, the winner ends first, and the map contains single answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def of(sample: str, *schedulers: str, micro_batches: int = 8) -> Comparison:
 
 
 def published(devices: int = 4) -> Comparison:
-    """Every published schedule of one network."""
+    """Return every published schedule of one network."""
     found = line_up("gpt-6.7b", Terms(devices=devices), 16, lambda name: SCHEDULERS[name].config()).comparison
     return found.only([i for i, pair in enumerate(found.pairs) if pair.scheduler in BASELINES])
 

@@ -1,4 +1,4 @@
-"""tessel-workspace and tessel-answer: what is written reads back, what is wrong is told in one sentence."""
+"""tessel-workspace and tessel-answer files: what is written reads back, and errors give one sentence."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_plan_that_stands_in_many_places_is_written_once() -> None:
 
 
 def test_a_workspace_of_november_2026_still_opens() -> None:
-    """With everything in it: a graph placed and pinned, a schedule, a comparison, a draft that is no plan."""
+    """With everything in it: a placed graph with pins, a schedule, a comparison, and an invalid draft of a plan."""
     data = (Path(__file__).parent / "files_of_before" / "workspace.json").read_bytes()
     work = workspace_of(read_workspace(data), "token")
     assert (work.name, work.micro_batches, work.config) == ("of before", 12, TesselConfig(max_unroll=3))
@@ -82,7 +82,7 @@ DOCUMENT = json.loads(text_of(workspace_file(WORK)))
 
 
 def changed(path: tuple[str | int, ...], value: Any) -> bytes:
-    """The document with one value replaced; a value of `...` takes the key away."""
+    """Return the document with one value replaced. A value of `...` removes the key."""
     document = deepcopy(DOCUMENT)
     place = document
     for step in path[:-1]:
@@ -143,7 +143,7 @@ OF_BEFORE = {**OF_BEFORE, "opened": None}
 @given(strategies.sampled_from([DOCUMENT, OF_BEFORE]), strategies.data())
 @settings(max_examples=examples(300), deadline=None)
 def test_no_change_of_a_file_does_more_than_raise_one_sentence(whole: Any, data: strategies.DataObject) -> None:
-    """Any value anywhere replaced by anything: it reads as something that can be written again, or it is refused."""
+    """Any value is replaced by anything: the file reads as something that can be written again, or is refused."""
     document: Any = deepcopy(whole)
     place, keys = document, list(document)
     while True:
@@ -162,7 +162,7 @@ def test_no_change_of_a_file_does_more_than_raise_one_sentence(whole: Any, data:
 
 
 def outcome(data: bytes) -> tuple[Workspace | None, str]:
-    """What is read, or why nothing is, as whoever opens the file is told."""
+    """Return what is read, or the message that a user gets."""
     try:
         file = read_workspace(data, "mine.json")
     except InputError as error:
@@ -174,7 +174,7 @@ def outcome(data: bytes) -> tuple[Workspace | None, str]:
 
 
 def facts(report: ScheduleReport) -> dict[str, object]:
-    """A report as plain values; what is equal only to itself is spelled out."""
+    """Return a report as plain values. Objects without equality are written out."""
     found = {name: getattr(report, name) for name in report.__dataclass_fields__}
     for name in ("solution", "relaxed_solution", "shortest", "steady"):
         if found[name] is not None:
