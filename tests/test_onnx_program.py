@@ -85,7 +85,7 @@ def test_what_has_no_meaning_is_known_by_its_costs() -> None:
     assert simulate(program.model.program, mesh, compat="distir").latency == 1e-5
     with pytest.raises(InputError) as told:
         program.model.run({"x0": np.ones((5, 100), np.float32)})
-    assert str(told.value) == "operator top_k: has costs but no meaning, so the program cannot be executed"
+    assert str(told.value) == "operator top_k: has costs but no computation, so the program cannot be executed"
 
 
 def test_branches_hold_their_weights() -> None:

@@ -90,11 +90,11 @@ WRONG: dict[str, tuple[Program, str]] = {
     "unknown": (Program("p", (X, X), (0,), (Op("frob", (0,), (1,)),), (1,)), "operation 0 (frob): is not known, known"),
     "shape": (
         Program("p", (X, X.shaped((5,))), (0,), (Op("relu", (0,), (1,)),), (1,)),
-        "operation 0 (relu): outputs fp32[5]@1, but its inputs give fp32[4]@1",
+        "operation 0 (relu): outputs fp32[5]@1, but its inputs imply fp32[4]@1",
     ),
     "alike but not": (
         Program("p", (X, X, X.on(2)), (0,), (Op("relu", (0,), (1,)), Op("relu", (0,), (2,))), (2,)),
-        "operation 1 (relu): outputs fp32[4]@2, but its inputs give fp32[4]@1",
+        "operation 1 (relu): outputs fp32[4]@2, but its inputs imply fp32[4]@1",
     ),
     "empty": (Program("p", (), (), (), ()), "program p: has no values, so there is nothing to simulate"),
     "device": (Program("p", (X.on(17),), (0,), (), (0,)), "device 17: is not in mesh one port, which has 16"),
@@ -170,7 +170,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         HEAD + "%y: fp32[4]@1 = frob(%x)\nreturn %y\n",
         "operation 0 (frob): is not known, known are ",
     ),
-    "shape": (HEAD + "%y: fp32[5]@1 = relu(%x)\nreturn %y\n", "outputs fp32[5]@1, but its inputs give fp32[4]@1"),
+    "shape": (HEAD + "%y: fp32[5]@1 = relu(%x)\nreturn %y\n", "outputs fp32[5]@1, but its inputs imply fp32[4]@1"),
     "device": (HEAD + "%y: fp32[4]@3 = send(%x) {to=3}\nreturn %y\n", "device 3: is not in mesh two, which has 2"),
     "indivisible": (
         HEAD + "%y: fp32[1]@1, %z: fp32[1]@1, %w: fp32[1]@1 = split(%x) {axis=0, parts=3}\nreturn %y\n",

@@ -10,10 +10,10 @@ from tessel_core.ir.program import Op, Program
 
 
 def verify(program: Program) -> None:
-    """Raise InputError, naming the operation, at the first error.
+    """Raise InputError at the first error, with the name of the operation.
 
-    Every value is defined exactly once, before it is used, so there are no cycles. Every operation is known, and its
-    outputs have the types that follow from its inputs.
+    Every value must be defined exactly once, before its first use, so there are no cycles. Every operator must be
+    known. The types of its outputs must be those that its inputs imply.
     """
     defined, sound, types = set[int](), set[object](), program.types
     for value in program.inputs:
@@ -27,7 +27,7 @@ def verify(program: Program) -> None:
             raise InputError(_place(i, op), why)
         for value in op.outputs:
             _make(program, defined, value, i)
-        # Equal types are usually one object, so equal operations are inferred once.
+        # Equal types are usually the same object, so a cache infers equal operations only once.
         key = (op.kind, op.attributes, len(op.inputs), *[id(types[value]) for value in op.inputs + op.outputs])
         if key not in sound:
             _check_types(program, op, _place(i, op))
@@ -45,7 +45,7 @@ def _place(number: int, op: Op) -> str:
 
 
 def _make(program: Program, defined: set[int], value: int, number: int = -1) -> None:
-    """Record the definition of a value by operation `number`, or as a program input if `number` is -1."""
+    """Record that operation `number` defines the value. `number` is -1 for program inputs."""
     if value not in defined and 0 <= value < len(program.types):
         defined.add(value)
         return
@@ -61,11 +61,11 @@ def _check_types(program: Program, op: Op, where: str) -> None:
     found = program.types_of(op.outputs)
     if found != wanted:
         shown = ", ".join(map(str, found)), ", ".join(map(str, wanted))
-        raise InputError(where, f"outputs {shown[0] or 'nothing'}, but its inputs give {shown[1] or 'nothing'}")
+        raise InputError(where, f"outputs {shown[0] or 'nothing'}, but its inputs imply {shown[1] or 'nothing'}")
 
 
 def unfreed(program: Program) -> Iterator[int]:
-    """Yield the values that no operation uses and that are no output: their memory is never freed."""
+    """Yield the values that no operation uses and that are no output. Nothing ever frees their memory."""
     outputs = set(program.outputs)
     for op in program.ops:
         for value in op.outputs:

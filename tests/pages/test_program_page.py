@@ -225,7 +225,7 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
         ("bad.txt", b"program a\n%x: fp32[4]@1\n%y: fp32[5]@1 = relu(%x)\nreturn %y", "")
     )
     tab.run()
-    assert tab.says("bad.txt: operation 0 (relu): outputs fp32[5]@1, but its inputs give fp32[4]@1.")
+    assert tab.says("bad.txt: operation 0 (relu): outputs fp32[5]@1, but its inputs imply fp32[4]@1.")
     assert lines(tab) == shown
     tab.test.file_uploader[0].set_value(("bytes.txt", b"\xff\xfe\x00", ""))
     tab.run()

@@ -1,4 +1,4 @@
-"""Operators that move numbers: shapes, orders of axes, parts and rows. Only gradients of rows add."""
+"""Operators that move numbers without arithmetic: reshape, transpose, slice, gather. Only gradients of `take` add."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ from tessel_core.ir.types import TensorType
 
 
 def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes that `wanted` means: 0 keeps the input's size, and one -1 is inferred."""
+    """Return the shape that `wanted` describes.
+
+    A 0 copies the input's size along this axis, and a -1 stands for the size that makes the element counts equal.
+    """
     need(wanted.count(-1) <= 1 and min(wanted, default=0) >= -1, f"shape must have at most one -1, got {wanted}")
     need(
         all(size or axis < len(shape) for axis, size in enumerate(wanted)),
@@ -103,7 +106,7 @@ def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def check_places(places: Array, axis: int, size: int) -> None:
-    """Raise InputError for an index outside of an axis of that size."""
+    """Raise InputError if an index is outside of an axis of length `size`."""
     outside = places[(places < -size) | (places >= size)]
     if len(outside):
         raise InputError("take", f"index {int(outside[0])} is not on axis {axis}, which has size {size}")
@@ -118,7 +121,7 @@ def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _take_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count the indices, the output, and at most as many input bytes as output bytes."""
+    """Count the indices and the output. Count input bytes up to the size of the output."""
     return Work(0.0, float(types[1].bytes + outputs[0].bytes + min(types[0].bytes, outputs[0].bytes)))
 
 
@@ -139,7 +142,7 @@ def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _places(start: int, step: int, many: int, x: Array) -> Array:
-    """Return `many` indices along an axis, on the tensor's device."""
+    """Return `many` indices from `start` by `step`, as an array on the tensor's device."""
     return start + step * namespace(x).arange(many, device=x.device)
 
 
@@ -179,7 +182,7 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) -> Array:
-    """Return the tensor, padded with `before` and `after` numbers of `value` along each axis."""
+    """Return the tensor with `before` and `after` copies of `value` added at the two ends of each axis."""
     sizes = [first + size + last for size, first, last in zip(x.shape, before, after, strict=True)]
     made = namespace(x).full(sizes, value, dtype=x.dtype, device=x.device)
     made[tuple(slice(start, start + size) for start, size in zip(before, x.shape, strict=True))] = x
@@ -216,13 +219,13 @@ def _take_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _put_back(taken: Array, axis: int, places: Array, size: int) -> Array:
-    """Return the sums of `taken` by their indices along an axis of that size."""
+    """Add each entry of `taken` along `axis` at its index in `places`. Return the result, of length `size` there."""
     move = namespace(taken).moveaxis
     return move(summed_rows(move(taken, axis, 0), places, size), 0, axis)
 
 
 def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count a write of the whole gradient (zeros), then a read and a write of the rows that are hit."""
+    """Count writing zeros to the whole gradient, then reading and writing the rows that occur among the indices."""
     places, dz = types
     return Work(float(dz.elements), float(places.bytes + 3 * dz.bytes + outputs[0].bytes))
 
@@ -267,7 +270,7 @@ def _strided_gradient(back: Reverse) -> list[int | None]:
 
 
 def _pad_gradient(back: Reverse) -> list[int | None]:
-    """Return the part between the pads."""
+    """Return the gradient without the padding."""
     shape, pads = back.types[0].shape, integers(back.values, "pads")
     axes = tuple(axis for axis, size in enumerate(shape) if back.made[0].shape[axis] != size)
     sizes, starts = tuple(shape[axis] for axis in axes), tuple(pads[axis] for axis in axes)
@@ -321,11 +324,12 @@ SHAPING = (
         ],
     ),
 )
-"""Operators whose names do not say it all:
+"""Operators that their names do not explain fully:
 
-- `transpose` copies into another order of axes, and `permute` returns a view of it.
-- `take` copies the indices along an axis that its second input lists. `strided_slice` copies `counts` numbers from
-  `starts` by `steps`. `sizes` of its gradient are the sizes of its input along `axes`.
-- `pads` lists the pads before each axis, then those after each axis.
-- `roll` shifts along axes. Numbers that leave at one end enter at the other.
+- `transpose` copies into another order of axes, and `permute` returns a view.
+- `take` copies the entries along an axis whose indices are the second input.
+- `strided_slice` copies `counts` numbers per axis, from index `starts`, with step `steps`. For its gradient, `sizes`
+  are the input's sizes along `axes`.
+- `pads` lists the padding before each axis, then the padding after each axis.
+- `roll` shifts numbers along axes. Numbers that leave at one end enter at the other.
 """
