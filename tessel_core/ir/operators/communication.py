@@ -33,8 +33,10 @@ def tensors_of(values: Values) -> int:
 
 
 def more_devices(values: Values) -> int:
-    """Return the attribute `degree`, or 1: the number of participating devices for each device that the operation
-    names."""
+    """Return the attribute `degree`, or 1.
+
+    This is the number of participating devices for each device that the operation names.
+    """
     return integer(values, "degree", least=1) if "degree" in values else 1
 
 
