@@ -73,7 +73,7 @@ def test_what_has_no_meaning_is_known_by_its_costs() -> None:
     """It is timed as the operator graph's operator is; executing it says which one it was."""
     model = node("TopK", (5, 100), ints(8), outputs=2)
     program = imported(model)
-    known_by = "operators without an equivalent operation are known only by their costs"
+    known_by = "operators without an equivalent operation have only a cost"
     assert program.warnings == (f"{known_by}: TopK (1, first y0)",)
     (op,) = program.model.program.ops
     assert program.model.program.types_of(op.outputs) == (TensorType("fp32", (5, 8), 1), TensorType("int64", (5, 8), 1))
@@ -193,7 +193,7 @@ WORDS: list[tuple[tuple[object, ...], str]] = [
     (("mlp.onnx", "--set", "batch"), "--set: wants NAME=N, with a whole number, got 'batch'"),
     (("mlp.onnx", "--tensor", 2), "--tensor: is for networks"),
     (("mlp.onnx", "--batch", 2), "--batch: is for networks"),
-    (("text.txt", "--data", 2), "text.txt: is a program's text, which already fixes its sizes and devices"),
+    (("text.txt", "--data", 2), "text.txt: is the text of a program, whose sizes and devices cannot be changed"),
     (("text.onnx",), "text.onnx: No such file or directory"),
     (
         ("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"),

@@ -6,7 +6,9 @@ import math
 
 
 def reshaping(shape: tuple[int, ...], made: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape attribute of a reshape: 0 for leading sizes that stay, and -1 for the first that changes.
+    """Return the attribute `shape` of a reshape from sizes `shape` to `made`, valid for every batch size.
+
+    Leading sizes that do not change become 0. The first size that changes becomes -1.
 
     >>> reshaping((8, 5, 12), (8, 5, 3, 4)), reshaping((8, 5, 12), (40, 12))
     ((0, 0, -1, 4), (-1, 12))

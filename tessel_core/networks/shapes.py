@@ -1,4 +1,7 @@
-"""Published placement shapes: the blocks of one micro-batch when a kind of network is spread over devices."""
+"""Published placement shapes.
+
+A shape is the set of blocks of one micro-batch when a kind of network is spread over devices.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,25 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Plan
 from tessel_core.options import Option, check_options, option
 
 Chain = tuple[Block, ...]
-"""Blocks that run one after the other.  Chains of a shape may share blocks."""
+"""Blocks that run one after the other. Several chains of a shape may contain the same block."""
 
 _MAX_AMOUNT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeParameters:
-    """Parameters of all shapes.  `Shape.unused` names those that a shape ignores."""
+    """Parameters of all shapes. A shape ignores those that `Shape.unused` names."""
 
     devices: int = option(4, Option("Devices", "Number of devices over which the network is spread.", 2, 256))
-    chunks: int = option(2, Option("Chunks per device", "Number of stages on each device, one per round.", 2, 16))
+    chunks: int = option(
+        2,
+        Option(
+            "Chunks per device",
+            "Number of stages on each device. A micro-batch visits each device this many times.",
+            2,
+            16,
+        ),
+    )
     forward: int = option(1, Option("Forward time", "Duration of one stage's forward block.", 1, _MAX_AMOUNT, "steps"))
     backward: int = option(
         3,
@@ -53,23 +64,23 @@ class ShapeParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A placement shape.  `build_shape` builds its plan."""
+    """A placement shape. `build_shape` builds its micro-batch plan."""
 
     name: str
     title: str
     description: str
     models: str
-    """Kind of network with this shape."""
+    """Kind of network that is pipelined in this way."""
     source: str = "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269"
     chains: Callable[[ShapeParameters], tuple[Chain, ...]]
-    """Returns the chains of blocks in training, which define all dependencies.  Parameters must be in range."""
+    """Returns the chains of blocks in training, from which all dependencies follow. The parameters must be in range."""
     defaults: ShapeParameters = ShapeParameters()
     unused: tuple[str, ...] = ("chunks", "weight", "wide")
-    """Fields of the parameters that this shape ignores."""
+    """Names of the parameters that this shape ignores."""
 
 
 def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBatchPlan:
-    """Build the plan of a shape; without `training` only its forward blocks, which hold no memory.
+    """Build the plan of a shape. Without `training`, it has only the forward blocks, which hold no memory.
 
     >>> [block.name for block in build_shape("m-shape", ShapeParameters(devices=2)).blocks]
     ['E', 'F0', 'F1', 'B1', 'B0', 'Eb']
@@ -88,7 +99,7 @@ def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBa
 
 
 def forward_half(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
-    """Return the plan for inference: only the forward blocks, without memory [Lin 2024, section VI-B]."""
+    """Return the plan for inference. It has only the forward blocks, without memory [Lin 2024, section VI-B]."""
     blocks = tuple(replace(block, memory=0) for block in plan.blocks if block.kind is BlockKind.FORWARD)
     names = {block.name for block in blocks}
     links = tuple(dep for dep in plan.dependencies if dep.predecessor in names and dep.successor in names)
@@ -106,12 +117,15 @@ def _forward(parameters: ShapeParameters, devices: Sequence[int], direction: str
 
 
 def _backward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
-    """Return the backward blocks of `_forward`, last stage first."""
+    """Return the backward blocks for the stages of `_forward`, last stage first."""
     return _stages(BlockKind.BACKWARD, devices, parameters.backward, -parameters.memory, direction)[::-1]
 
 
 def _wide(parameters: ShapeParameters, name: str, memory: int = 0) -> tuple[Chain, Chain]:
-    """Return a forward and a backward block on all devices, each as a chain.  Between them they hold `memory`."""
+    """Return a forward and a backward block on all devices, each as a chain.
+
+    The forward block acquires `memory` and the backward block releases it.
+    """
     devices = tuple(range(parameters.devices))
     forward = Block(name, BlockKind.FORWARD, devices, parameters.wide, memory)
     return (forward,), (Block(f"{name}b", BlockKind.BACKWARD, devices, parameters.wide, -memory),)
@@ -134,7 +148,8 @@ def _m_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
 def _nn_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
     """Return the chain of the NN shape.
 
-    The decoder's embedding comes after n // 2 forward stages, and its backward after n - n // 2 backward stages.
+    The decoder's embedding comes after n // 2 forward stages. Its backward block comes after n - n // 2 backward
+    stages.
     """
     devices, encoder = range(parameters.devices), parameters.devices // 2
     forward, backward = _forward(parameters, devices), _backward(parameters, devices)
@@ -150,7 +165,7 @@ def _nn_eager(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _k_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return two branches, each a V on half of the devices, joined by blocks on all devices.
+    """Return two branches, each a V on half of the devices. Blocks on all devices join them.
 
     Raises InputError for an odd number of devices.
     """
@@ -172,7 +187,7 @@ def _finetune(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return forward passes a, b and c over all stages and a backward pass.  Only pass c holds memory."""
+    """Return the forward passes a, b and c over all stages, and a backward pass. Only pass c holds memory."""
     devices = range(parameters.devices)
     passes: Chain = ()
     for letter in "abc":
@@ -182,7 +197,7 @@ def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return the chains of an X with split backwards, whose weight halves release all memory."""
+    """Return the chains of an X with split backward passes. Only the weight-gradient blocks release memory."""
     down = range(parameters.devices)
     return (
         *_split(parameters, down, 0, parameters.memory, "d"),
@@ -191,9 +206,9 @@ def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _zb_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return two chunks per device, down the devices and up again.
+    """Return two stages per device: down the devices, then up again.
 
-    The input half and the weight half of a backward each release one unit of memory per micro-batch.
+    The block for input gradients and the block for weight gradients each release one unit of memory per micro-batch.
     """
     down = tuple(range(parameters.devices))
     return _split(parameters, down + down[::-1], parameters.memory, parameters.memory)
@@ -202,7 +217,10 @@ def _zb_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
 def _split(
     parameters: ShapeParameters, devices: Sequence[int], by_input: int, by_weight: int, direction: str = ""
 ) -> tuple[Chain, ...]:
-    """Return one stage per entry of `devices` with a split backward: B releases `by_input`, and W `by_weight`."""
+    """Return one stage per entry of `devices` with a split backward pass.
+
+    Block B releases `by_input`, and block W releases `by_weight` units of memory.
+    """
     forward = _stages(BlockKind.FORWARD, devices, parameters.forward, by_input + by_weight, direction)
     backward = _stages(BlockKind.BACKWARD, devices, parameters.backward, -by_input, direction)
     weight = _stages(BlockKind.WEIGHT, devices, parameters.weight, -by_weight, direction)
@@ -283,7 +301,7 @@ _SHAPES = (
         description="Forward around the devices several times, one chunk of the network at each; backward in reverse.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
-        # Stage s is on device s mod n, so each device holds one chunk per round.
+        # Stage s is on device s mod n, so each device has one stage per round.
         chains=lambda parameters: (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),),
         defaults=ShapeParameters(backward=2, capacity=11),
         unused=("weight", "wide"),
@@ -321,4 +339,4 @@ _SHAPES = (
 )
 
 SHAPES: dict[str, Shape] = {shape.name: shape for shape in _SHAPES}
-"""All shapes by name.  Forms, samples and tests use this table."""
+"""All shapes by name. Forms, samples and tests use this table."""

@@ -1,1 +1,2 @@
-"""Programs from files, from schedules of plans, and from small networks for plans."""
+"""Programs that are read from files, made from a schedule, or built from a small network with the structure of a
+plan."""
