@@ -252,7 +252,7 @@ def test_weights_of_two_pairs_that_cross_tie_only_one() -> None:
         "b1": (None, 64),
         "b2": (None, 64),
     }
-    assert file.warnings[0].endswith("counted at each of them: b (2)")
+    assert file.warnings[0].endswith("so each holds a copy: b (2)")
 
 
 def test_what_depends_on_no_input_is_folded() -> None:
