@@ -248,7 +248,7 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
         ("--tensor 5", "12 heads do not divide among 5 devices"),
         ("--mode dreaming", "mode: must be one of training, prefill, decode, got 'dreaming'"),
         ("--mode decode --tokens-before 1024", "--tokens-before: decode takes 1 to 1023 tokens, got 1024"),
-        ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
+        ("--tokens-before 5", "--tokens-before: training uses whole sequences, got 5"),
         ("--recompute some", "'some' is not one of 'none', 'selective', 'full'"),
         (
             "--recompute",

@@ -181,7 +181,7 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
         ("--context-method star", "--context-method: 'star' is not known, known are ring, all-to-all"),
         ("--grad-dtype int8", "--grad-dtype: must be one of fp32, bf16, fp16, got 'int8'"),
         ("--context 0", "--context: must be at least 1, got 0"),
-        ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
+        ("--tokens-before 5", "--tokens-before: training uses whole sequences, got 5"),
         (
             "--width 5",
             "--width: is not a size of gpt, which has size, layers, hidden, heads, vocabulary, sequence, batch, ",

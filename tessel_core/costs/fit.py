@@ -81,8 +81,7 @@ class KernelFit:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Peak rates of a device for one number format: operations per second of matrix and vector units, bytes per
-    second."""
+    """Peak rates of a device for a number format: operations/s of matrix and vector units, bytes/s of memory."""
 
     matrix: float
     vector: float

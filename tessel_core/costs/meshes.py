@@ -42,15 +42,13 @@ PCIE_4 = Link(30e9, 5e-6)
 """Sixteen lanes of PCIe 4.0 between the cards of one host: 32 GB/s per direction, minus packet overhead [PCI-SIG]."""
 
 INFINITY_FABRIC = Link(448e9, 2e-6)
-"""Seven links of 64 GB/s per direction, one to every other device of the node [AMD Instinct MI300X platform data
-sheet]."""
+"""Seven links of 64 GB/s per direction, one to every other device of the node [AMD Instinct MI300X data sheet]."""
 
 INFINIBAND_HDR = Link(25e9, 5e-6)
 """One HDR port of 200 Gb/s per device [NVIDIA DGX A100 data sheet]."""
 
 INFINIBAND_EDR = Link(12.5e9, 5e-6)
-"""One of four EDR ports of 100 Gb/s, which the eight devices of a node share [NVIDIA DGX-1 architecture,
-WP-08437-001]."""
+"""One of four EDR ports of 100 Gb/s, which eight devices share [NVIDIA DGX-1 architecture, WP-08437-001]."""
 
 
 _HOPPER = "NVIDIA DGX H100 data sheet: NVLink 4, 900 GB/s both ways; eight NDR ports of 400 Gb/s"

@@ -112,8 +112,10 @@ class _Parts:
                 yield f'{{"ph":"C",{self._at(device, 0)},"ts":{when},"name":"memory","args":{{"B":{amount}}}}}'
 
     def arrows(self) -> Iterator[str]:
-        """Yield one arrow per transfer, from the operation that computed a value to the first operation that uses it
-        there."""
+        """Yield one arrow per transfer.
+
+        It leads from the operation that computed the value to the first operation that uses it after the transfer.
+        """
         program, flow = self._trace.program, 0
         event_of = {
             pair: i for i, pair in enumerate(zip(self._trace.op.tolist(), self._trace.device.tolist(), strict=True))

@@ -149,8 +149,7 @@ def sweep_csv(sweep: GridResult) -> str:
 
 
 def sweep_document(sweep: GridResult) -> dict[str, object]:
-    """Return a document with the counts, the best row for each objective, the Pareto front, and reasons for
-    infeasibility."""
+    """Return the counts, the best row for each objective, the Pareto front, and the reasons for infeasibility."""
     ranked = {name: sweep.ranked(name)[:1] for name in OBJECTIVES}
     best = {name: sweep_rows(sweep, found)[0] if found else None for name, found in ranked.items()}
     return {

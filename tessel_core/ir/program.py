@@ -12,8 +12,7 @@ AttributeValue = int | float | str | tuple[int, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
 """Names of attributes with their values, sorted by name."""
 Scope = str | int | None
-"""Layer of an operation: the first part of its name, such as `layer3`. An operation without a name has its stage
-number."""
+"""Layer of an operation: the first part of its name, such as `layer3`. Without a name, its stage number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,7 @@ def rank_text(rank: RankProgram) -> str:
 
 
 def rank_lines(rank: RankProgram) -> Iterator[tuple[int | None, str]]:
-    """Yield the lines of `rank_text`. Each comes with its operation's index in the whole program, or None if it has
-    none."""
+    """Yield the lines of `rank_text`, each with its operation's index in the whole program or None."""
     program = rank.program
     yield None, f"program {program.name} rank {rank.rank}"
     yield from ((None, typed_text(program, value)) for value in rank.inputs)

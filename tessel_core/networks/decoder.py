@@ -93,7 +93,6 @@ def cached(net: Network, spec: DecoderSpec, name: str, new: int, grain: int, cac
 
 
 def gated_mlp(net: Network, y: int, inner: int, activation: str = "silu") -> int:
-    """Add a gated MLP and return its output: activation(product 1) x product 2, each of width `inner` [Shazeer
-    2020]."""
+    """Return activation(product 1) x product 2, a gated MLP [Shazeer 2020]. Both products have the width `inner`."""
     gate = net(activation, activation, net.linear("gate", y, inner, bias=False, cut=True))
     return net("gated", "mul", gate, net.linear("up", y, inner, bias=False, cut=True))

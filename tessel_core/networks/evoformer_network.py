@@ -71,8 +71,7 @@ def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
 
 
 def _msa_attention(net: Network, msa: int, pair: int, heads: Heads) -> int:
-    """Add attention along the residues, biased by the pairs, then attention along the sequences [algorithms 7 and
-    8]."""
+    """Add attention along residues, biased by the pairs, then attention along sequences [algorithms 7 and 8]."""
     inner = heads.msa * heads.size
     with net.inside("msa_rows"):
         normed = net.layer_norm("bias_norm", pair)

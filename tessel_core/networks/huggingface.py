@@ -149,8 +149,7 @@ class _Config:
             raise InputError(f"layer_types[{place}]", "is not the attention of this architecture in this layer")
 
     def refuse_others(self) -> None:
-        """Raise InputError for a field with a value that was not read, if its name suggests that it changes the
-        cost."""
+        """Raise InputError for a field that was not read, if its name suggests that it changes the cost."""
         for name in self._fields.named():
             value = self._fields.get(name, None)
             costs = _COSTLY.search(name.lower()) and not _IGNORED.search(name.lower())

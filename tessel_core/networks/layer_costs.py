@@ -30,8 +30,10 @@ class Part:
     kept_bytes: int = 0
     """Bytes of activations that a micro-batch occupies from its forward to its backward pass."""
     kept_for_weights: int = 0
-    """Bytes that stay occupied until weight gradients are computed: inputs of products, and gradients of their
-    outputs."""
+    """Bytes that stay occupied until the weight gradients are computed.
+
+    These are the inputs of products and the gradients of their outputs.
+    """
     sent_bytes: int = 0
     """Bytes of the tensors that later layers use. The gradients of these tensors have the same size."""
     layers: tuple[str, ...] = ()

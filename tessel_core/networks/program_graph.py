@@ -24,8 +24,7 @@ _COLLECTIVES = {
     "allreduce": ("all_reduce", all_reduce_seconds, 2.0),
     "allgather": ("all_gather", all_gather_seconds, 1.0),
 }
-"""For each collective: its name in graphs, the function for its time on a link, and how often a device sends the
-tensor."""
+"""Name of each collective in graphs, function for its time on a link, and how often a device sends the tensor."""
 
 
 @dataclass(frozen=True)

@@ -261,5 +261,7 @@ NORMALIZATION_GRADIENTS = (
         _EPSILON,
     ),
 )
-"""Gradients of the norms. Inputs are the tensor, its scale and the output's gradient. `batch_norm_grad` also needs all
-other inputs of the forward pass."""
+"""Gradients of the norms. Inputs are the tensor, its scale and the output's gradient.
+
+`batch_norm_grad` also needs all other inputs of the forward pass.
+"""

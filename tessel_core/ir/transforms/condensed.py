@@ -113,8 +113,7 @@ class _Condensing:
         return Condensed(self._shorter(kept, instead), tuple(stands_for))
 
     def _repetition(self, signatures: list[object], first: int) -> tuple[int, int]:
-        """Return the length of the repetition that begins at layer `first`, and the first layer after all
-        repetitions."""
+        """Return the length of the repetition that begins at layer `first`, and the first layer after it ends."""
         for period in _PERIODS:
             end = first + period
             while end < len(signatures) and signatures[end] == signatures[end - period] and not self._reaches_far(end):

@@ -219,8 +219,7 @@ class _Backward:
 
     @cached_property
     def _learns(self) -> list[bool]:
-        """Return, for each operator, whether its output depends on weights, so that the gradient of the output is
-        needed."""
+        """Return, for each operator, whether its output depends on weights. Only then a gradient is needed."""
         learns = [False] * len(self._graph.operators)
         for index in self._order:
             has_weights = self._graph.operators[index].weight_bytes != 0
@@ -229,8 +228,7 @@ class _Backward:
 
     @cached_property
     def _chains(self) -> list[list[int]]:
-        """Return the consumers of each operator, last first, or an empty list if the gradient of its output is not
-        needed."""
+        """Return the consumers of each operator, last first. Empty if the gradient of its output is not needed."""
         rank = {index: place for place, index in enumerate(self._order)}
         pairs = zip(self._graph.consumers, self._learns, strict=True)
         return [sorted(consumers, key=lambda each: -rank[each]) if learns else [] for consumers, learns in pairs]
@@ -256,8 +254,7 @@ class _Backward:
             yield _scaled(operator, by_weights, name, f"{kind}weight_gradient", operator.weight_bytes)
 
     def _sent(self, index: int) -> tuple[int | None, float | None]:
-        """Return the bytes of the largest gradient that leaves a backward operator, and the largest cost of a
-        transfer."""
+        """Return the bytes of the largest gradient that a backward operator returns, and the largest transfer cost."""
         wanted = self._wanted(index)
         sizes = [size_of(self._graph, before) for before in wanted]
         costs = [self._graph.output_cost[before] for before in wanted]

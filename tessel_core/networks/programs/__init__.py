@@ -1,2 +1,1 @@
-"""Programs that are read from files, made from a schedule, or built from a small network with the structure of a
-plan."""
+"""Programs that are read from files, made from schedules, or built for small networks with a plan's structure."""

@@ -208,8 +208,7 @@ class _Lowering:
         self._made = dict[Run, _ByDevice]()
         """Output of a layer, by layer and micro-batch."""
         self._owed = dict[tuple[int, int, int], _ByDevice]()
-        """Contribution of a backward block to the gradient of a layer's output, by layer, backward block and
-        micro-batch."""
+        """Part of the gradient of a layer's output, by layer, backward block that adds it, and micro-batch."""
         self._tokens = defaultdict[Run, list[int]](list)
         """For each run, tokens for which it waits: the ends of earlier runs whose tensors it does not use."""
 

@@ -54,8 +54,7 @@ class _Lowering:
             for d, device in enumerate(schedule.plan.devices)
         ]
         self._arrived: dict[Run, list[tuple[int, int]]] = defaultdict(list)
-        """For each run and each of its dependencies: the time at which it is met, including lag, and a value available
-        then."""
+        """For each run and each of its dependencies: when it is met (including lag), and a value available then."""
         self._last: dict[int, tuple[int, int]] = {d: (0, value) for d, value in enumerate(self._static)}
         """For each device: the end of its latest run, and a value that becomes available then."""
         self._held: dict[Run, list[int]] = defaultdict(list)
