@@ -295,7 +295,7 @@ def test_compiled_layers_keep_as_much_as_was_measured(size: str, kept: int) -> N
 def test_distir_knows_no_compiled_kernels() -> None:
     family = find_family("mlp")
     why = why_not(family, family.spec(), Strategy(compiled=True), None, Semantics.DISTIR)
-    assert why == "DistIR only cuts by replicas, layers and stages, so its rules give no cost for this"
+    assert why == "DistIR's rules have costs only for data, tensor and pipeline parallelism"
 
 
 def test_the_command_line_compiles(tessel: Tessel) -> None:

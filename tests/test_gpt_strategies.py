@@ -97,7 +97,7 @@ def test_pipelines_that_run_both_ways_balance_the_head() -> None:
     for strategy, why in (
         (
             Strategy(1, 1, 4, 15, "chimera"),
-            "runs the network both ways, half of the micro-batches each, and 15 are odd",
+            "runs half of the micro-batches in each direction, so their number must be even, got 15",
         ),
         (Strategy(2, 1, 2, 2, "dualpipe", zero=True), "keeps two copies of the network"),
     ):

@@ -197,7 +197,7 @@ def test_buckets_pay_the_latency_once() -> None:
     [
         ("tensor,data", "misses pipeline"),
         ("tensor,tensor,data,pipeline", "names tensor 2 times"),
-        ("tensor,data,pipe", "'pipe' is not a dimension; these are tensor, context, expert, data, pipeline"),
+        ("tensor,data,pipe", "'pipe' is not a dimension; dimensions are tensor, context, expert, data, pipeline"),
         ("", "'' is not a dimension"),
     ],
 )

@@ -109,9 +109,19 @@ def test_replicas_share_the_optimizers_state() -> None:
 @pytest.mark.parametrize(
     ("family", "spec", "strategy", "told"),
     [
-        (MLP, MLP.spec(2, 10, 16, "fp32"), Strategy(4, zero=True), "weights 10 wide do not divide among 4 replicas"),
-        (GPT, GPT.spec("gpt2", batch=10), Strategy(5, zero=True), "weights 768 wide do not divide among 5 replicas"),
-        (GPT, GPT.spec("gpt2", batch=9), Strategy(3, 256, zero=True), "it takes 768 devices"),
+        (
+            MLP,
+            MLP.spec(2, 10, 16, "fp32"),
+            Strategy(4, zero=True),
+            "weights with an axis of 10 do not divide among 4 replicas",
+        ),
+        (
+            GPT,
+            GPT.spec("gpt2", batch=10),
+            Strategy(5, zero=True),
+            "weights with an axis of 768 do not divide among 5 replicas",
+        ),
+        (GPT, GPT.spec("gpt2", batch=9), Strategy(3, 256, zero=True), "it needs 768 devices"),
         (MLP, MLP.spec(10_001, 8, 8), Strategy(), "10,001 layers are more than the 10,000 allowed"),
     ],
 )
@@ -144,10 +154,10 @@ def test_distir_does_not_know_zero() -> None:
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
-        (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts, replicas by micro-batches"),
+        (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts (replicas x micro-batches)"),
         (Strategy(tensor=3), "a width of 512 does not divide among 3 devices"),
         (Strategy(pipeline=9), "9 stages need at least 9 layers, but the network has 8"),
-        (Strategy(data=32), "it takes 32 devices, the mesh has 16"),
+        (Strategy(data=32), "it needs 32 devices, but the mesh has 16"),
         (Strategy(schedule="zb-v"), "ZB-V needs two stages per device in a V"),
     ],
 )
@@ -182,7 +192,7 @@ def test_a_stopped_sweep_says_what_it_did_not_reach() -> None:
     control.cancel()
     some = [Configuration(MLP.spec(8, 512, 256, "fp16"), Strategy())]
     (found,) = evaluate(MLP, some, equal_devices(1, 1e13, 1e12, 25), control=control)
-    assert found.reason == "the sweep was stopped before its turn"
+    assert found.reason == "the evaluation was stopped before this configuration"
 
 
 def test_rates_that_are_not_known_are_said_of_each() -> None:

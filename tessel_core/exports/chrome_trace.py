@@ -49,7 +49,7 @@ def too_long_for_a_trace(schedule: Schedule) -> str:
     """Return why the times of the schedule do not fit into the format, in one sentence. Empty if they fit."""
     if schedule.makespan * _ns_per_tick(schedule.plan) <= MAX_TRACE_NS:
         return ""
-    return "the schedule lasts more than 292 years, the most that trace viewers can count in nanoseconds"
+    return "the schedule lasts more than 292 years, the longest time that trace viewers can count in nanoseconds"
 
 
 def chrome_trace(schedule: Schedule, report: ScheduleReport) -> bytes:

@@ -32,7 +32,7 @@ MAX_EVENTS = 500_000
 def too_much_for_a_trace(trace: Trace) -> str:
     """Return why viewers could not display the simulation, in one sentence. Empty if they can."""
     if trace.latency * 1e9 > MAX_TRACE_NS:
-        return "the simulation lasts more than 292 years, the most that trace viewers can count in nanoseconds"
+        return "the simulation lasts more than 292 years, the longest time that trace viewers can count in nanoseconds"
     if trace.events > MAX_EVENTS:
         return f"the simulation has {trace.events:,} events, more than {MAX_EVENTS:,}, the limit of trace viewers"
     return ""

@@ -255,7 +255,12 @@ class GptOptions(GraphSpec):
     vocabulary: int = option(50_257, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
     dropout: float = option(
         0.0,
-        Option("Dropout", "Dropout rate in training, for attention weights and after each half of a layer", 0, 0.99),
+        Option(
+            "Dropout",
+            "Dropout rate in training, for attention weights, and after attention and MLP of each layer",
+            0,
+            0.99,
+        ),
     )
 
 

@@ -38,21 +38,24 @@ class ShapeParameters:
         3,
         Option(
             "Backward time",
-            "Duration of one stage's backward block, or of its input half if it is split.",
+            "Duration of one stage's backward block. If backward passes are split, of its input-gradient block.",
             1,
             _MAX_AMOUNT,
             "steps",
         ),
     )
     weight: int = option(
-        1, Option("Weight time", "Duration of the weight-gradient half of a split backward.", 1, _MAX_AMOUNT, "steps")
+        1,
+        Option(
+            "Weight time", "Duration of the weight-gradient block of a split backward pass.", 1, _MAX_AMOUNT, "steps"
+        ),
     )
     wide: int = option(1, Option("All-device time", "Duration of each block on all devices.", 1, _MAX_AMOUNT, "steps"))
     memory: int = option(
         1,
         Option(
             "Memory per micro-batch",
-            "Memory that one micro-batch holds on each stage between its forward and its backward.",
+            "Memory that one micro-batch holds on each stage between its forward and its backward block.",
             0,
             _MAX_AMOUNT,
             "slots",
@@ -232,7 +235,7 @@ _SHAPES = (
         name="v-shape",
         title="V",
         description="Forward down the devices, backward up again.",
-        models="A deep network cut into stages, such as a GPT whose stages weigh the same",
+        models="A deep network cut into stages, such as a GPT whose stages all take the same time",
         chains=lambda parameters: (_v(parameters, range(parameters.devices)),),
     ),
     Shape(
@@ -282,7 +285,7 @@ _SHAPES = (
         name="finetune",
         title="Finetune",
         description="A forward block on all devices, then a V.",
-        models="Fine-tuning with a frozen sharded embedding: it has a forward and no backward",
+        models="Fine-tuning with a frozen sharded embedding: it has a forward block but no backward block",
         chains=_finetune,
         defaults=ShapeParameters(backward=2, capacity=5),
         unused=("chunks", "weight"),
@@ -290,15 +293,15 @@ _SHAPES = (
     Shape(
         name="alphafold",
         title="AlphaFold",
-        description="Three forward passes over the devices, one after the other, then one backward.",
-        models="Recycling as in AlphaFold 2: only the last pass keeps activations for the backward",
+        description="Three forward passes over the devices, one after the other, then one backward pass.",
+        models="Recycling as in AlphaFold 2: only the last pass keeps activations for the backward pass",
         chains=_alphafold,
         defaults=ShapeParameters(backward=1, capacity=6),
     ),
     Shape(
         name="loop",
         title="Loop",
-        description="Forward around the devices several times, one chunk of the network at each; backward in reverse.",
+        description="Several rounds over the devices, one part of the network per device and round. Then backward.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
         # Stage s is on device s mod n, so each device has one stage per round.
@@ -309,7 +312,7 @@ _SHAPES = (
     Shape(
         name="split-v",
         title="V, split backward",
-        description="A V whose backward is split into an input half, which is urgent, and a weight half, which is not.",
+        description="A V with split backward passes. Input gradients are urgent, and weight gradients can wait.",
         models="Zero-bubble pipelines",
         source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
         chains=lambda parameters: _split(parameters, range(parameters.devices), 0, parameters.memory),
@@ -319,7 +322,7 @@ _SHAPES = (
     Shape(
         name="split-x",
         title="X, split backward",
-        description="Like X, with every backward split into an urgent input half and a weight half that can wait.",
+        description="Like X, with split backward passes. Input gradients are urgent, and weight gradients can wait.",
         models="Bidirectional pipelines such as DualPipe: two copies of the model, laid out in opposite directions",
         source="DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437",
         chains=_split_x,

@@ -357,7 +357,7 @@ def with_host(mesh: DeviceMesh) -> DeviceMesh:
     for device in mesh.devices:
         if not device.flops or device.memory_bandwidth is None:
             missing = "memory_bandwidth" if device.flops else "flops"
-            raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
+            raise InputError(f"device {device.name}", f"has no {missing}, from which times could be derived")
     slowest = min(mesh.links, key=lambda link: link.bandwidth, default=Link(1.0))
     nodes, names = {device.node for device in mesh.devices}, {device.name for device in mesh.devices}
     name = next(word for word in ("host", *(f"host{i}" for i in range(len(names)))) if word not in names)

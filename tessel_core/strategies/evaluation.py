@@ -31,7 +31,7 @@ __all__ = (
     "simulated_layers",
 )
 
-NOT_REACHED = "the sweep was stopped before its turn"
+NOT_REACHED = "the evaluation was stopped before this configuration"
 _TIMED_AT_ONCE = 2048
 """Number of configurations whose times are computed together.
 

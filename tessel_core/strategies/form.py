@@ -132,7 +132,7 @@ SEQUENCE_PARALLEL = Field(
     "sequence_parallel",
     "Sequence parallel",
     False,
-    about="Devices that share tensors also cut activations along the tokens, which needs less memory.",
+    about="Tensor-parallel devices also divide activations along the tokens, which needs less memory.",
 )
 COMPILED = Field(
     "compiled", "Compiled", False, about="Compile each layer with torch.compile, which fuses pointwise operators."

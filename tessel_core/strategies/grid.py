@@ -233,7 +233,7 @@ def _part(part: str, what: str) -> Iterator[int]:
         raise InputError(what, f"must be numbers and ranges such as 1,3..5 or 1..64x2, got {part!r}")
     low, high = int(first), int(last) if dots else int(first)
     if times and (int(factor) < 2 or low < 1):
-        raise InputError(what, f"multiplies by 2 or more and begins at 1 or more, got {part!r}")
+        raise InputError(what, f"must multiply by 2 or more and begin at 1 or more, got {part!r}")
     if not times and high - low >= MOST_CONFIGURATIONS:
         why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} allowed"
         raise InputError(what, why)

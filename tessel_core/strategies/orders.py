@@ -126,7 +126,10 @@ def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per
     found = find_scheduler(scheduler)
     even = stage_form(scheduler, devices, micro_batches + 1, stages_per_device) if micro_batches % 2 else None
     if even is not None and even.copies > 1:
-        return f"{found.title} runs the network both ways, half of the micro-batches each, and {micro_batches} are odd"
+        return (
+            f"{found.title} runs half of the micro-batches in each direction, "
+            f"so their number must be even, got {micro_batches}"
+        )
     form = SPLIT if found.splits and stages_per_device == 1 else SPLIT_V if found.splits else LOOP
     return found.why_not(_plan_for(scheduler, devices, stages_per_device, form), micro_batches)
 
@@ -150,7 +153,9 @@ def stage_order(
         report = solve_schedule(usual, plan, micro_batches)
     if report.solution is None:
         stages = counted(devices * stages_per_device, "stage")
-        raise InputError("schedule", f"{scheduler} finds none for {stages} and {counted(micro_batches, 'micro-batch')}")
+        raise InputError(
+            "schedule", f"{scheduler} finds no order for {stages} and {counted(micro_batches, 'micro-batch')}"
+        )
     return report.solution
 
 

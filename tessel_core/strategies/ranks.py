@@ -40,12 +40,12 @@ def read_rank_order(text: str, where: str = "rank order") -> RankOrder:
     known = ", ".join(DEFAULT_RANK_ORDER)
     for name in found:
         if name not in DEFAULT_RANK_ORDER:
-            raise InputError(where, f"{name!r} is not a dimension; these are {known}")
+            raise InputError(where, f"{name!r} is not a dimension; dimensions are {known}")
         if found.count(name) > 1:
             raise InputError(where, f"names {name} {found.count(name)} times")
     missing = [name for name in CUT_DIMENSIONS if name not in found]
     if missing:
-        raise InputError(where, f"misses {', '.join(missing)}, it names each of {', '.join(CUT_DIMENSIONS)} once")
+        raise InputError(where, f"must name each of {', '.join(CUT_DIMENSIONS)} once, but misses {', '.join(missing)}")
     return found
 
 

@@ -363,11 +363,11 @@ def _no_division(question: Question) -> str:
     """Return why no configuration divides the batch, and the nearest batches that some configuration divides."""
     batch, least = question.spec.batch, question.least_batch
     if least is None:
-        return f"no degrees of these ranges multiply to {question.devices} devices"
+        return f"no degrees in these ranges have a product of {question.devices}, the number of devices"
     below = batch // least * least
     nearest = " and ".join(str(each) for each in (below, below + least) if each)
-    why = f"{batch} samples do not divide into micro-batches on {question.devices} devices of these ranges"
-    return f"{why}; the nearest that do: {nearest}"
+    why = f"{batch} samples do not divide into micro-batches on {question.devices} devices with these ranges"
+    return f"{why}; the nearest batches that do: {nearest}"
 
 
 def _least_memory(question: Question) -> float:

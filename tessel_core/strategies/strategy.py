@@ -227,7 +227,7 @@ class Strategy:
     @property
     def _running(self) -> list[str]:
         """Descriptions of FP8 and compilation."""
-        loss = " but for the loss" * self.eager_loss
+        loss = " except for the loss" * self.eager_loss
         return ["FP8"] * self.fp8 + [f"compiled{loss}"] * self.compiled
 
     @property
@@ -385,9 +385,9 @@ def _objections(
 ) -> Iterator[str]:
     parts = strategy.data * strategy.micro_batches
     if mesh is not None and strategy.devices > len(mesh.devices):
-        yield f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
+        yield f"it needs {strategy.devices} devices, but the mesh has {len(mesh.devices)}"
     if spec.batch % parts:
-        division = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
+        division = f"{strategy.data} x {strategy.micro_batches} parts (replicas x micro-batches)"
         yield f"a batch of {spec.batch} does not divide into {division}"
     if objection := family.objection(spec, strategy.tensor):
         yield objection
@@ -395,16 +395,16 @@ def _objections(
         yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} allowed"
     yield from _stage_objections(spec, strategy)
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
-        yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
+        yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so it allows no other order"
     if (strategy.recompute != Recompute.NONE or strategy.zero) and family.optimizer(spec) is None:
-        yield "inference has neither a backward to recompute for nor an optimizer to share"
+        yield "inference has no backward pass and no optimizer, so it has neither recomputation nor ZeRO"
     if strategy.zero and semantics is Semantics.DISTIR:
-        yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
+        yield "DistIR's rules have no cost for ZeRO"
     if strategy.zero == 1 and strategy.plain and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
-        why = f"weights {side} wide do not divide among {strategy.data} replicas"
-        yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
+        why = f"weights with an axis of {side} do not divide among {strategy.data} replicas"
+        yield f"{why}, so they cannot divide the optimizer state (ZeRO)"
     if strategy.zero and strategy.form.copies > 1:
-        yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
+        yield f"{strategy.schedule} keeps two copies of the network, so it cannot divide the optimizer state (ZeRO)"
     yield from _kernel_objections(spec, strategy, mesh, semantics)
     yield from _sharing_objections(family, spec, strategy)
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
@@ -418,7 +418,7 @@ def _stage_objections(spec: Spec, strategy: Strategy) -> Iterator[str]:
     if strategy.stages > spec.layers:
         yield f"{strategy.stages} stages need at least {strategy.stages} layers, but the network has {spec.layers}"
     if strategy.layout and sum(strategy.layout) != spec.layers:
-        yield f"its stages have {sum(strategy.layout)} layers together, the network has {spec.layers}"
+        yield f"its stages have {sum(strategy.layout)} layers in total, but the network has {spec.layers}"
 
 
 def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Iterator[str]:
@@ -434,10 +434,10 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
         yield f"{shared.sequence} tokens do not divide into {chunks} equal chunks"
     sharing = context * strategy.tensor
     if context > 1 and strategy.context_method is ContextMethod.ALL_TO_ALL and shared.heads % sharing:
-        why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor by context)"
+        why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor x context)"
         yield f"{why}, so use the ring method"
     if context > 1 and strategy.attention == AttentionKernel.UNFUSED:
-        yield "context parallelism needs fused attention: blocks of unfused scores are not merged"
+        yield "context parallelism needs fused attention"
     if expert > 1 and not shared.experts:
         yield NO_EXPERTS
     ranks = strategy.tensor * context * strategy.data
@@ -446,14 +446,14 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     if shared.experts % expert:
         yield f"{shared.experts} experts do not divide among {expert} devices"
     if expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
-        yield "devices that share layers can share experts only with sequence parallelism"
+        yield "tensor and expert parallelism together need sequence parallelism"
 
 
 def _kernel_objections(spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> Iterator[str]:
     if semantics is Semantics.DISTIR and not replace(strategy, attention=AttentionKernel.FUSED).plain:
-        yield "DistIR only cuts by replicas, layers and stages, so its rules give no cost for this"
+        yield "DistIR's rules have costs only for data, tensor and pipeline parallelism"
     if strategy.zero > 1 and strategy.data * strategy.context == 1:
-        yield f"ZeRO-{strategy.zero} needs several replicas to share among, but there is one"
+        yield f"ZeRO-{strategy.zero} needs several replicas, but there is only one"
     if strategy.fp8 and spec.dtype not in NARROW:
         yield f"linear layers in FP8 need a network with a 16-bit format, not {spec.dtype}"
     without = next((each for each in mesh.devices if each.peak("fp8") is None), None) if mesh and strategy.fp8 else None

@@ -64,7 +64,7 @@ class Wiring:
         for place in range(self.ranks.pipeline):
             workers = self._workers(place).ravel()
             if len(set(self._kinds[workers].tolist())) > 1:
-                why = f"the devices of stage {place} are of several kinds, so no group of them is as fast as one kind"
+                why = f"the devices of stage {place} are of several kinds, but the search needs one kind per stage"
                 raise InputError(f"mesh {self._costs.mesh.name}", why)
             nodes = self._nodes[workers]
             spread = (nodes - nodes[0]).tobytes() + bytes([int(self._kinds[workers[0]])])

@@ -132,13 +132,13 @@ class _Shared:
         self._done += len(part)
         self._front = front_of([*self._front, *judged.candidates])
         best = Fraction(self._front[0].outcome.latency) if self._front else None
-        self._control.report(f"{self._done:,} of {self._size:,} configurations judged", best, None)
+        self._control.report(f"{self._done:,} of {self._size:,} configurations evaluated", best, None)
 
     def _renew(self) -> None:
         """Queue the submitted parts again, and start new workers."""
         self._breaks += 1
         if self._breaks > MAX_POOL_BREAKS:
-            raise InputError("workers", f"broke {MAX_POOL_BREAKS} times in a row without judging anything")
+            raise InputError("workers", f"broke {MAX_POOL_BREAKS} times in a row without evaluating a configuration")
         self._waiting.extendleft(reversed(self._under_way.values()))
         self._under_way.clear()
         self._pool.renew()
