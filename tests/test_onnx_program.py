@@ -97,7 +97,7 @@ def test_branches_hold_their_weights() -> None:
         ("choice.constants", 64),
     ]
     assert program.warnings[0].startswith("the subgraphs of If (1, first choice)")
-    assert program.warnings[1].endswith("known only by their costs: If (1, first choice)")
+    assert program.warnings[1].endswith("have only a cost: If (1, first choice)")
 
 
 def test_quantized_weights_are_held_as_they_are() -> None:
@@ -182,7 +182,7 @@ def test_a_model_is_simulated(tessel: Tessel) -> None:
     distir = tessel("simulate", "mlp.onnx", "--set", "batch=4", "--compat", "distir", "--json").document
     assert distir["events"] == 3
     assert tessel("simulate", "mlp.onnx").err == "note: mlp.onnx: the file leaves batch open; it is taken as 1\n"
-    assert "known only by their costs: If (1, first choice)" in tessel("simulate", "branches.onnx").err
+    assert "have only a cost: If (1, first choice)" in tessel("simulate", "branches.onnx").err
 
 
 WORDS: list[tuple[tuple[object, ...], str]] = [

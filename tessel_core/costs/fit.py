@@ -119,7 +119,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class CostFit:
-    """All fitted parameters."""
+    """Fitted parameters of the cost model for one kind of device."""
 
     overlap: float
     """Exponent p of the norm that combines the time of launches and the busy time."""

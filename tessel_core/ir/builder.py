@@ -16,7 +16,7 @@ from tessel_core.ir.types import TensorType, interned
 def collection_paused() -> Iterator[None]:
     """Pause Python's search for unreachable reference cycles.
 
-    Building a program creates no such cycles, and the search would take a fifth of the time.
+    Building a program creates no such cycles, and the search would take a fifth of the building time.
     """
     enabled = gc.isenabled()
     gc.disable()

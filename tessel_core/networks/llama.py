@@ -36,7 +36,7 @@ class LlamaSpec(DecoderSpec):
         LLAMA_STYLE,
         Option(
             "Style",
-            "Variant of the layers. Gemma 2 has GELU, norms after attention and MLP, and a window in every second layer",
+            "Kind of layer. Gemma 2 has GELU, norms after attention and MLP, and a window in every second layer",
             choices=(LLAMA_STYLE, GEMMA_STYLE),
         ),
     )

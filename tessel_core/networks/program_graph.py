@@ -105,7 +105,7 @@ class _View:
 
     @cached_property
     def _forward(self) -> dict[str, list[int]]:
-        """For each name, the forward operators."""
+        """For each name of an operation, its forward operators."""
         by_name: dict[str, list[int]] = defaultdict(list)
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             if phase == "forward":

@@ -85,7 +85,7 @@ def transfers_of(pattern: str, types: Types, outputs: Types, wiring: Wiring) -> 
 
 
 def _collective(pattern: str) -> Rule:
-    """Return the rule of a collective. Its bytes are those of all tensors of a device, before or after it."""
+    """Return the rule of a collective. It counts all bytes on a device, before a reduction or after a gather."""
 
     def transfers(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
         devices = tuple(dict.fromkeys(each.device for each in types))

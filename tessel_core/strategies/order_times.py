@@ -76,7 +76,7 @@ class Order:
     after: tuple[int, ...]
     """The run whose outputs this run needs, or -1 if there is none."""
     onto: tuple[int, ...]
-    """The link over which the outputs are sent, or `STAYS`, or `NOWHERE`."""
+    """The link over which the outputs are sent. `STAYS` and `NOWHERE` mean that they are not sent."""
     device_of: tuple[int, ...]
     """Device of each stage."""
     last: tuple[int, ...]

@@ -319,7 +319,7 @@ def asked_strategies(question: Question) -> list[Strategy]:
 
 
 def promising(question: Question, asked: Sequence[Strategy], table: BlockTable) -> list[Strategy]:
-    """Return the strategies that are computed first, so that a good answer is known early."""
+    """Return the strategies whose step times are computed first, so that a good answer is known early."""
     rows = min(question.spec.batch // (each.data * each.micro_batches) for each in asked)
     estimates = Estimates(BlockEngine(table), question.spec, question.devices, rows)
     return estimates.promising(asked, _least_memory(question), _MAX_PROMISING)

@@ -136,7 +136,10 @@ class Stages:
         self._blocks = {place: table.blocks(strategy, rows, place) for place in dict.fromkeys(self._classes)}
         sharing = strategy.zero, strategy.reshard, strategy.scatters_at_once, strategy.bucket_bytes, form.split
         self._keys = {place: (id(each), *sharing, *self._replicas(place)) for place, each in self._blocks.items()}
-        """For each position, a cache key of everything except the layers on which the costs of its stages depend."""
+        """For each position of the pipeline, a cache key.
+
+        It contains everything but the layers on which the costs of a stage depend.
+        """
 
     def _replicas(self, place: int) -> list[object]:
         """Return the number of replicas and how they are spread over nodes, for ordinary weights and for experts."""

@@ -314,9 +314,10 @@ def program_of_one(
 
 
 def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -> Distributed:
-    """Return the program of one of the devices that divide the layers, with FP8, recomputation and compilation.
+    """Divide the layers of a model of one device, and return the program that each device runs.
 
-    It is not yet divided into stages, micro-batches and replicas.
+    FP8, recomputation and compilation are applied, too. The program is not yet divided into stages, micro-batches and
+    replicas.
     """
     if strategy.fp8:
         model = Fp8Linears()(model)

@@ -55,7 +55,7 @@ class Wiring:
 
     @cached_property
     def classes(self) -> list[int]:
-        """For each position of the pipeline, the first position of its class.
+        """For each position of the pipeline, the first position whose ranks are spread over nodes in the same way.
 
         Raises InputError if the ranks at one position are on devices of several kinds.
         """

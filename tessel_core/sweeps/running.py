@@ -19,7 +19,10 @@ MAX_WORKER_DEATHS = 2
 MAX_POOL_BREAKS = 20
 """The sweep fails if the pool breaks more often than this in a row without solving a point."""
 _POINTS_PER_SLOT = 2
-"""Number of points in the pool per slot. Above 1, a worker need not wait for its next point."""
+"""Points in the pool, divided by the points that workers solve at once.
+
+Above 1, a worker need not wait for its next point.
+"""
 _CANCEL_POLL_SECONDS = 0.2
 _BREAK_SECONDS = 1.0
 """Time in which all futures of a broken pool are expected to fail."""

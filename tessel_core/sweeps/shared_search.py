@@ -29,7 +29,10 @@ from tessel_core.sweeps.running import MAX_POOL_BREAKS
 
 Part = tuple[Strategy, ...]
 _BACKLOG = 2
-"""Number of parts in the pool per slot. Above 1, a worker need not wait for its next part."""
+"""Parts in the pool, divided by the parts that workers evaluate at once.
+
+Above 1, a worker need not wait for its next part.
+"""
 _TICK_S = 0.2
 """Longest time in seconds until the search reacts to a cancellation."""
 _MAX_CACHED_QUESTIONS = 2

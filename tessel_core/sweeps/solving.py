@@ -38,9 +38,9 @@ class PointStatus(StrEnum):
 
     @classmethod
     def of(cls, status: Status) -> Self:
-        """Return the status for that of a search.
+        """Return the status of a point whose search has this status.
 
-        A search that reached its time limit without a schedule found nothing.
+        If the time limit ended the search without a schedule, nothing was found.
         """
         return cls("NOTHING_FOUND" if status is Status.CANCELLED else str(status))
 

@@ -199,8 +199,9 @@ ATTENTION_STEPS = (
 )
 """The operators of the forward pass:
 
-- `attention_scores` of queries and keys [batch, tokens, columns] are [batch, heads, queries, keys], not scaled.
-- `masked_softmax` multiplies scores by `scale`, hides keys by the mask of `attention`, and takes the softmax over keys
-  [Shoeybi 2019, Megatron-LM's fused kernel]. Its gradient takes its output.
+- `attention_scores` multiplies queries and keys [batch, tokens, columns] to scores [batch, heads, queries, keys], which
+  are not scaled.
+- `masked_softmax` multiplies scores by `scale`, hides keys by the mask of `attention`, and computes the softmax over
+  keys [Shoeybi 2019, Megatron-LM's fused kernel]. Its gradient has its output as input.
 - `attention_context` sums values with these weights. Its `head_size` is that of the values.
 """

@@ -411,15 +411,15 @@ EXPERTS = (
 )
 """The operators of the forward pass:
 
-- `route` takes logits [.., experts]. It returns [.., top] shares and the numbers of the experts with the highest
-  scores. A bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2]. With `normed`,
-  shares are divided by their sum. All shares are multiplied by `scale`.
+- `route` has logits [.., experts] as input. For each token, it returns the numbers and the weights [.., top] of the
+  experts with the highest scores. A bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section
+  2.1.2]. With `normed`, a token's weights are divided by their sum. All weights are multiplied by `scale`.
 - `dispatch` copies each row once for each of its experts, sorted by expert. Its `imbalance` is the number of tokens of
   the busiest device divided by the average, 1 by default. It does not change the result.
-- `combine` adds the copies, weighted by their shares.
-- `grouped_matmul` multiplies the rows of each expert by its weights [experts, k, m].
+- `combine` adds the copies of a row, multiplied by their weights.
+- `grouped_matmul` multiplies the rows of each expert by the expert's weights [experts, k, m].
 
-Devices may each hold an equal part of the `experts`:
+Each device may have an equal part of the `experts`:
 
 - `exchange_choice` and `exchange_rows` move rows that are sorted by expert to the device of their expert. They arrive
   in the order of the sending devices, with experts numbered from 0 on each device.

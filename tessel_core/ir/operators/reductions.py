@@ -250,4 +250,4 @@ REDUCTION_GRADIENTS = (
     Operator("softmax_grad", _softmax_grad, _softmax_grad_compute, elementwise_work(4.0), ("axes",)),
     Operator("log_softmax_grad", _softmax_grad, _log_softmax_grad_compute, elementwise_work(4.0), ("axes",)),
 )
-"""Equal maxima share the gradient, as in PyTorch. Gradients of softmaxes take the output, not the input."""
+"""Equal maxima share the gradient, as in PyTorch. The gradient of a softmax has its output as input, not its input."""

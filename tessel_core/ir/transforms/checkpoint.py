@@ -104,7 +104,7 @@ def holding_selected(model: Distributed) -> Distributed:
 
 
 def keeping_products(model: Distributed) -> Distributed:
-    """Return the model, on one device, with the activations kept that a compiled layer keeps.
+    """Return the model, on one device, in which each layer keeps the activations that torch.compile would keep.
 
     These are outputs of products and attention, and inputs of backward operators that have their own kernels. All other
     activations are recomputed inside the kernels that use them [PyTorch, min-cut partitioner,

@@ -48,7 +48,7 @@ class ContextParallel:
         return expanded(finished_sums(self.of_one(model), CONTEXT, self.degree), Degrees(context=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the `degree` devices runs."""
         check_degree("context parallelism", self.degree)
         if self.degree == 1:
             return model

@@ -12,16 +12,17 @@ from tessel_core.ir.transforms.expansion import EXPERT, collective
 from tessel_core.ir.transforms.sharding import WHOLE, Sharding, Spread, State, States, one_device
 
 EXPERTS = State("part", 0)
-"""State of weights [experts, ..] when each device has some of the experts."""
+"""Weights [experts, ..] are divided: each device has some of the experts."""
 EXCHANGED = State("exchanged")
-"""State of rows that were sent to the device of their expert. They are sorted by expert."""
+"""Rows are on the device of their expert, sorted by expert."""
 _GROUPED = {
     "grouped_matmul": ((1, 2), (EXCHANGED,)),
     "grouped_matmul_input_grad": ((1, 0), (EXCHANGED,)),
     "grouped_matmul_weight_grad": ((1, 2), (EXPERTS,)),
     "grouped_matmul_grad": ((1, 2), (EXCHANGED, EXPERTS)),
 }
-"""For each product of experts: which inputs are the choice and the weights, and the states of the outputs."""
+"""For each product of experts: the indices of the choice and of the weights among its inputs, and how its outputs are
+divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class ExpertParallel:
     degree: int
 
     def of_one(self, model: Distributed) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the `degree` devices runs."""
         check_degree("expert parallelism", self.degree)
         if self.degree == 1:
             return model

@@ -38,7 +38,7 @@ WHOLE, SUM, OWN = State("whole"), State("sum"), State("own")
 
 States = Sequence[State]
 Spread = tuple[list[State], list[State]]
-"""States that an operator needs for its inputs, and states of its outputs."""
+"""How an operator needs its inputs to be divided, and how its outputs are divided."""
 
 
 class Sharding(ABC):
@@ -66,7 +66,7 @@ class Sharding(ABC):
         self._made_with: dict[int, Tag] = {}
         """For each value, the tag of the operation that computes it."""
         self._converted: dict[tuple[int, State, bool], tuple[int, str]] = {}
-        """For each value, state and pass, the converted value and the phase in which it was converted."""
+        """For each value, wanted state and pass, the converted value and the phase in which it was converted."""
         outputs = zip(self.source.outputs, model.outputs, strict=True)
         taken = self.source.uses
         self._summed_later = {v for v, piece in outputs if model.role_of(piece).gradient_of and not taken[v]}
@@ -78,9 +78,9 @@ class Sharding(ABC):
 
     @abstractmethod
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """Return the states that an operator needs for its inputs, and those of its outputs.
+        """Return how an operator needs its inputs to be divided, and how its outputs are divided.
 
-        Raises InputError without a rule.
+        Raises InputError if there is no rule for the operator.
         """
 
     def grain_of(self, role: Role) -> int:
@@ -88,7 +88,7 @@ class Sharding(ABC):
         return 1
 
     def landing(self, value: int) -> State:
-        """Return the state that the sum of a value's terms gets."""
+        """Return how a value is divided after its terms have been summed over devices."""
         return WHOLE
 
     def rewritten(self, op: Op) -> bool:
@@ -96,11 +96,11 @@ class Sharding(ABC):
         return False
 
     def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
-        """Return attributes that an operation needs in addition, in the program of one device."""
+        """Return additional attributes of an operation, such as the index of the part that the device has."""
         return {}
 
     def sharded(self) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the devices runs."""
         inputs = [self._input(value, piece) for value, piece in self.model.piece_of.items()]
         for op in self.source.ops:
             if not self.rewritten(op):
@@ -187,7 +187,7 @@ class Sharding(ABC):
         return (("shape", tuple(shape)),)
 
     def converted(self, value: int, wanted: State, tag: Tag) -> int:
-        """Return the value in the state `wanted`. Add the conversion unless it exists."""
+        """Return the value divided as `wanted`. The conversion is added at the first call."""
         state = self.state[value]
         if wanted in (state, OWN) or state == OWN:
             return self.values[value]

@@ -1,4 +1,8 @@
-"""Tensor parallelism: several devices compute each layer together. Weights are divided by columns or rows."""
+"""Tensor parallelism: several devices compute each layer together. Weights are divided by columns or rows.
+
+For each operator there is a rule. It tells how the outputs are divided among devices if the inputs are divided in a
+given way (`sharding.State`).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ class TensorParallel:
         return expanded(finished_sums(self.of_one(model), TENSOR, self.degree), Degrees(tensor=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the `degree` devices runs."""
         check_degree("tensor parallelism", self.degree)
         if self.degree == 1:
             return _with_scores(model) if self.sequence else model
@@ -123,9 +127,9 @@ class _WithSequence(_Tensor):
         return 1 if role.vocabulary_axis is not None else role.shard_grain
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """Return the states by the rules of sequence parallelism.
+        """Return how an operator's inputs and outputs are divided with sequence parallelism.
 
-        Other operators follow those of tensor parallelism.
+        Operators without a rule for sequence parallelism follow the rules of tensor parallelism.
         """
         if op.kind in _EXPERT_RULES and self._experts_apart:
             return _EXPERT_RULES[op.kind](op, states, types)
@@ -174,9 +178,9 @@ class _WithSequence(_Tensor):
 
 
 def spread(kind: str, states: States, types: Types, values: Values, outputs: int) -> Spread:
-    """Return the states that an operator needs for its inputs, and those of its outputs.
+    """Return how an operator needs its inputs to be divided, and how its outputs are divided.
 
-    Raises InputError without a rule.
+    Raises InputError if there is no rule for the operator.
     """
     if kind in _ALL_ALIKE:
         state = _ALL_ALIKE[kind](states, types, values)
@@ -187,17 +191,17 @@ def spread(kind: str, states: States, types: Types, values: Values, outputs: int
 
 
 def _first_cut(states: States, types: Types, values: Values) -> State:
-    """Return the state of the first input that is not whole, or whole if all inputs are."""
+    """Rule: the operator is divided like its first divided input, or whole if all inputs are whole."""
     return next((each for each in states if each != WHOLE), WHOLE)
 
 
 def _elementwise(states: States, types: Types, values: Values) -> State:
-    """Rule of elementwise operators: the state of the first divided input, unless an input is broadcast."""
+    """Rule of elementwise operators: divided like the first divided input, unless an input is broadcast."""
     return _first_cut(states, types, values) if len({each.shape for each in types}) == 1 else WHOLE
 
 
 def _sum(states: States, types: Types, values: Values) -> State:
-    """Rule of sums: the inputs' state if all are divided alike.
+    """Rule of sums: divided like the inputs if all are divided alike.
 
     A sum with a whole input, such as a residual stream, is whole.
     """
@@ -320,7 +324,7 @@ def _bias_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 TOKENS = State("part", 1)
-"""State of [batch, tokens, channels] when each device has some of the tokens."""
+"""[batch, tokens, channels] is divided: each device has some of the tokens."""
 
 
 def _embedding(states: States, types: Types, values: Values) -> Spread:
@@ -339,7 +343,7 @@ def _embedding_grad(states: States, types: Types, values: Values) -> Spread:
 def _by_heads(*cut: State) -> Callable[[States, Types, Values], Spread]:
     """Return the rule of an operator, or its gradient, that is divided by heads.
 
-    `cut` lists the states of the inputs, then that of the output.
+    `cut` lists how the inputs are divided, then how the output is.
     """
     inputs = len(cut) - 1
 
@@ -387,11 +391,11 @@ def _expand(states: States, types: Types, values: Values) -> Spread:
 
 
 _ROWS = State("part", 0)
-"""State of a convolution's weights, divided by output channels."""
+"""The weights of a convolution are divided by output channels."""
 _MADE = State("part", 1)
-"""State of [n, channels, ..], divided by channels, or of scores [batch, heads, ..], divided by heads."""
+"""[n, channels, ..] is divided by channels, or scores [batch, heads, ..] by heads."""
 _COLUMNS = State("part", 2)
-"""State of [batch, tokens, columns], divided by whole heads."""
+"""[batch, tokens, columns] is divided by whole heads."""
 
 
 def _conv(states: States, types: Types, values: Values) -> Spread:
@@ -488,7 +492,7 @@ _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **dict.fromkeys(("allreduce", "alltoall", "shift"), _first_cut),
     "add": _sum,
 }
-"""Operators whose inputs and outputs all have the same state."""
+"""Rules of operators whose inputs and outputs are all divided in the same way."""
 _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "linear": _linear,
     "residual": _residual,
@@ -523,7 +527,10 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
 
 
 def _cut_by_rows(states: States, types: Types) -> State:
-    """Return the state of the first activation that is divided along an axis other than its last, or else whole."""
+    """Return how the first activation is divided that is divided along an axis other than its last.
+
+    If there is none, return whole.
+    """
     pairs = zip(states, types, strict=True)
     found = (state for state, each in pairs if state.how == "part" and 2 < len(each.shape) > state.axis + 1)
     return next(found, WHOLE)
@@ -596,7 +603,7 @@ _WITH_SEQUENCE: dict[str, Callable[[States, Types, Values], Spread]] = {
 """Rules of operators that process each token independently."""
 
 ROWS = State("part", 0)
-"""State of rows [n, channels] for experts when each device has the rows of some of the tokens."""
+"""Rows [n, channels] for experts are divided: each device has the rows of some of the tokens."""
 
 
 def _of_experts(weights: int | None, gradients: tuple[int, ...] = ()) -> Callable[[Op, States, Types], Spread]:
@@ -665,10 +672,8 @@ _OF_TOKENS: dict[str, Callable[[States, Types, Values], Spread]] = {
 
 
 def spread_of_tokens(op: Op, states: States, types: Types, values: Values) -> Spread:
-    """Return the states of an operator's inputs and outputs.
-
-    Weights are whole, and activations are divided by tokens.
-    """
+    """Return how an operator's inputs and outputs are divided if weights are whole and activations divided by
+    tokens."""
     if op.kind in _EXPERT_RULES:
         return _EXPERT_RULES[op.kind](op, states, types)
     if op.kind in _OF_TOKENS:

@@ -40,9 +40,9 @@ class Draft:
         self._inputs, self._roles = list(model.inputs), dict(model.roles)
 
     def state(self, of: Parameter, suffix: str) -> tuple[int, Piece]:
-        """Add a state of a parameter as an input and return it.
+        """Add optimizer state for a parameter, such as a moment, as an input and return it.
 
-        Its format is the parameter's, or fp32 for fp16 and bf16.
+        Its format is that of the parameter, or fp32 for fp16 and bf16 parameters.
         """
         piece = replace(of.piece, name=f"{of.piece.name}.{suffix}")
         self._roles[piece.name] = self._roles[of.piece.name]
@@ -80,7 +80,7 @@ class Optimizer(ABC):
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
         """Add the operations that update the parameters of one device in place.
 
-        Return the new parameters, and the new state.
+        Return the new parameters, and the new state of the optimizer.
         """
 
     def __call__(self, model: Distributed) -> Distributed:
@@ -164,7 +164,7 @@ class AdamUpdate(Optimizer):
     epsilon: float = 1e-8
 
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
-        """Add one step of Adam. Return the new weights, and the new state."""
+        """Add one step of Adam. Return the new weights, and the new moments and fp32 copies."""
         build, first = draft.build, draft.build.type_of(parameters[0].weight)
         masters = first.dtype in NARROW
         names = ("master", "mean", "square") if masters else ("mean", "square")
