@@ -75,7 +75,10 @@ class Role:
     shard_grain: int = 1
     """Number of neighbours along `shard_axis` that stay on one device, such as the columns of an attention head."""
     vocabulary_axis: int | None = None
-    """Axis of the vocabulary. Together with sequence parallelism, tensor parallelism divides this axis instead."""
+    """Axis of the vocabulary.
+
+    With sequence parallelism, tensor parallelism divides this axis instead of `shard_axis`.
+    """
     expert_axis: int | None = None
     """Axis of the experts. Expert parallelism divides a weight along it."""
     weight: bool = False

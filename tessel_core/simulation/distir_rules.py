@@ -114,7 +114,7 @@ def _turned(matrix: TensorType) -> TensorType:
 
 
 def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count two products: gradient x transposed factor, and transposed input x gradient."""
+    """Return the seconds of two products: gradient x transposed factor, and transposed input x gradient."""
     x, y, dz = types
     by_weight = y.shape[1], y.shape[0]
     if _flattens(x, y):
@@ -124,26 +124,29 @@ def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _matmul_input_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the first product of `_matmul_grad`."""
+    """Return the seconds of the first product of `_matmul_grad`."""
     w, dz = types
     flat = _flattens(dz, w)
     return 2 * LAUNCH_S * flat + costs.product(dz, _rows(dz) if flat else dz.shape, w.shape[::-1])
 
 
 def _matmul_weight_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the second product of `_matmul_grad`."""
+    """Return the seconds of the second product of `_matmul_grad`."""
     x, _, dz = types
     return 2 * LAUNCH_S * (len(x.shape) > 2) + costs.product(x, _rows(x)[::-1], _rows(dz))
 
 
 def _linear(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the product, and the sum with the bias."""
+    """Return the seconds of the product and of the sum with the bias."""
     x, w, _ = types
     return _matmul(costs, (x, w), values) + costs.binary(x.shaped((_rows(x)[0], w.shape[1])))
 
 
 def _gemm(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count as in `_linear`, with factors that may be transposed and a bias that may be missing."""
+    """Return the seconds of the product and, if there is a bias, of the sum with it.
+
+    The factors may be transposed.
+    """
     pairs = zip(types[:2], ("trans_a", "trans_b"), strict=True)
     x, w = (each.shape[::-1] if values[name] else each.shape for each, name in pairs)
     bias = costs.binary(types[0].shaped((x[0], w[1]))) if len(types) > 2 else 0.0
@@ -151,13 +154,20 @@ def _gemm(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _layer_norm(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count mean, difference, square, mean, sum with epsilon, root, quotient, product with scale, sum with shift."""
+    """Return the seconds of the nine ONNX operators of a layer norm.
+
+    They are mean, difference, square, mean, sum with epsilon, root, quotient, product with the scale, and sum with the
+    shift.
+    """
     x, deviation = types[0], types[0].shaped((*types[0].shape[:-1], 1))
     return 2 * costs.unary(x) + 5 * costs.binary(x) + costs.binary(deviation) + costs.unary(deviation)
 
 
 def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the split of heads, scores, division, mask, softmax, sum of values, and merge of heads."""
+    """Return the seconds of the ONNX operators of attention.
+
+    They are the split of heads, scores, division, mask, softmax, sum of values, and the merge of heads.
+    """
     q, k, v = types[:3]
     scores = q.shaped((q.shape[0], q.shape[2] // integer(values, "head_size", 1), q.shape[1], k.shape[1]))
     softmax = _masked_softmax(costs, (scores,), values)
@@ -165,13 +175,16 @@ def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _attention_product(costs: DistIrCosts, moved: Types, scores: TensorType) -> float:
-    """Count one of the two products of attention, and the two tensors that are reshaped and transposed for it."""
+    """Return the seconds of one of the two products of attention.
+
+    They include the reshapes and transposes of the two tensors in `moved`.
+    """
     pair = scores.shape[:2]
     return 2 * LAUNCH_S + sum(map(costs.unary, moved)) + costs.product(scores, pair, pair)
 
 
 def _masked_softmax(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the division, the mask and the softmax. Masking slices twice and multiplies."""
+    """Return the seconds of the division, the mask and the softmax. The mask takes two slices and a product."""
     scores, mask = types[0], types[0].shaped((1, 1, *types[0].shape[2:]))
     masked = 2 * LAUNCH_S + 2 * costs.binary(scores) + costs.binary(mask) if values["causal"] else 0.0
     return costs.binary(scores) + masked + costs.unary(scores)
@@ -191,7 +204,7 @@ def _attention_context(costs: DistIrCosts, types: Types, values: Values) -> floa
 
 
 def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count as in `_attention`, and add the sum of scores and bias."""
+    """Return the seconds of `_attention`, plus those of the sum of scores and bias."""
     q, k = types[:2]
     heads = q.shape[2] // integer(values, "head_size", 1)
     scores = q.shaped((q.shape[0], heads, q.shape[1], k.shape[1]))
@@ -199,7 +212,10 @@ def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count for each weight three operators for the mean, four for the square, seven for the step, and one copy."""
+    """Return the seconds of the step.
+
+    Each weight needs three operators for the mean, four for the square, seven for the step, and one copy.
+    """
     masters = integer(values, "masters")
     count = len(types) // (4 + masters)
     cast = sum(map(costs.unary, types[count : 2 * count])) if masters else 0.0
@@ -226,7 +242,10 @@ _cross_entropy = _steps(2, launches=1)
 
 
 _rms_norm = _steps(1, 3, launches=2)
-"""Rule of RMS norm: the square, its mean, a sum and a root of few numbers, a quotient, a product with the scale."""
+"""Rule of RMS norm.
+
+It counts the square, its mean, a sum and a root of few numbers, a quotient, and a product with the scale.
+"""
 
 
 def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -259,9 +278,10 @@ def _collective(costs: DistIrCosts, types: Types, outputs: Types, values: Values
 
 
 def _to_one(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-    """Count the bytes of each sender. As in DistIR, they are multiplied by the width of a number once more.
+    """Return the seconds for each sender, and for the receiver the longest of them.
 
-    A part that comes from the receiver itself overwrites the parts before it.
+    As in DistIR, the bytes are multiplied by the width of a number once more. A part that comes from the receiver
+    itself overwrites the parts before it.
     """
     to, found = outputs[0].device, {outputs[0].device: 0.0}
     for each in types:

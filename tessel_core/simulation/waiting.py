@@ -38,7 +38,7 @@ def longest_operation(trace: Trace) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An operation before or after another one."""
+    """An operation that comes before or after another operation on a device, or exchanges a value with it."""
 
     op: int
     why: str

@@ -188,7 +188,10 @@ def _matmul_input_grad_work(types: Types, outputs: Types, values: Values) -> Wor
 
 
 def _matmul_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count the gradient and the activation as read, but not the weight, which only gives the shape of the result."""
+    """Return the work of the weight's gradient.
+
+    It reads the gradient and the activation. The weight is not read, because it only gives the shape of the result.
+    """
     return Work(_product_flops(types[0], types[1]), moved((types[0], types[2]), outputs))
 
 
@@ -216,7 +219,7 @@ def _transposed_grad_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count two products of the forward product's size. Each reads the gradient once."""
+    """Return the work of both gradients: two products as large as the forward product. Each reads the gradient once."""
     return Work(2 * _product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
 
 
@@ -279,7 +282,7 @@ def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count the product only. Adding the bias costs no time, since it happens while the product is written."""
+    """Return the work of the product. Adding the bias takes no time, since it happens while the product is written."""
     return Work(_product_flops(types[0], types[1]), moved(types, outputs))
 
 

@@ -228,7 +228,10 @@ def _grouped_input_grad_work(types: Types, outputs: Types, values: Values) -> Wo
 
 
 def _grouped_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count rows and gradient as read, but not the weight, which only gives the shape of the result."""
+    """Return the work of the weights' gradient.
+
+    It reads the rows and the gradient. The weight is not read, because it only gives the shape of the result.
+    """
     return Work(2.0 * types[0].elements * types[3].shape[1], moved((types[0], types[3]), outputs))
 
 
@@ -245,7 +248,7 @@ def _grouped_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _grouped_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count two products of the forward product's size. Each reads the gradient once."""
+    """Return the work of both gradients: two products as large as the forward product. Each reads the gradient once."""
     rows, _, w, dz = types
     return Work(4.0 * rows.elements * w.shape[2], moved((rows, w, dz, dz), outputs))
 

@@ -202,7 +202,7 @@ def copied(array: Array) -> Array:
 
 
 def parts_of(array: Array, sizes: Sequence[int], axis: int) -> list[Array]:
-    """Return views of consecutive parts of these sizes along an axis."""
+    """Return views of consecutive parts along an axis. `sizes` are their lengths."""
     ends = list(accumulate(sizes))
     before = (slice(None),) * axis
     return [array[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]

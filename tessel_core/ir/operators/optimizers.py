@@ -41,7 +41,10 @@ def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count a multiplication and a subtraction per weight. Weight and gradient are read, and the weight is written."""
+    """Return the work: one multiplication and one subtraction per weight.
+
+    Weight and gradient are read, and the weight is written.
+    """
     return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
 
 
@@ -99,7 +102,7 @@ def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
 
 
 def _adam_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count about 14 FLOPs per parameter. All inputs are read, and weights and state are written."""
+    """Return the work: about 14 FLOPs per parameter. All inputs are read, and weights and state are written."""
     parameters = sum(each.elements for each in outputs) / (_groups(values) - 1)
     return Work(14.0 * parameters, moved(types, outputs))
 

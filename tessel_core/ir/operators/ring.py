@@ -126,7 +126,7 @@ def _block_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _block_work(products: int) -> WorkRule:
     def work(types: Types, outputs: Types, values: Values) -> Work:
-        """Count the pairs of query and key that the mask leaves visible in one block.
+        """Return the work for the pairs of query and key that the mask leaves visible in one block.
 
         A causal mask leaves half of the pairs, and a window leaves at most its own length per query.
         """

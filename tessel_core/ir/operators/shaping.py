@@ -121,7 +121,10 @@ def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _take_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count the indices and the output. Count input bytes up to the size of the output."""
+    """Return the work: reading indices and as many input bytes as the output has, and writing the output.
+
+    If the input is smaller than the output, it is read only once.
+    """
     return Work(0.0, float(types[1].bytes + outputs[0].bytes + min(types[0].bytes, outputs[0].bytes)))
 
 
@@ -225,7 +228,7 @@ def _put_back(taken: Array, axis: int, places: Array, size: int) -> Array:
 
 
 def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count writing zeros to the whole gradient, then reading and writing the rows that occur among the indices."""
+    """Return the work: writing zeros to the whole gradient, then reading and writing the rows that the indices name."""
     places, dz = types
     return Work(float(dz.elements), float(places.bytes + 3 * dz.bytes + outputs[0].bytes))
 

@@ -154,7 +154,7 @@ def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count writing zeros to the whole gradient, then reading and writing the rows that occur among the indices."""
+    """Return the work: writing zeros to the whole gradient, then reading and writing the rows that were looked up."""
     _, rows, dz = types
     return Work(float(dz.elements), float(rows.bytes + 3 * dz.bytes + outputs[0].bytes))
 

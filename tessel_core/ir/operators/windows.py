@@ -198,7 +198,10 @@ def _product_flops(dz: TensorType, w: TensorType) -> float:
 
 
 def _conv_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count two products of the forward convolution's size. Each reads the gradient once."""
+    """Return the work of both gradients: two products as large as the forward convolution.
+
+    Each reads the gradient once.
+    """
     return Work(2 * _product_flops(types[2], types[1]), moved(types, outputs) + types[2].bytes)
 
 
@@ -208,12 +211,12 @@ def _pool(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _pool_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count one FLOP per number of each window."""
+    """Return the work: one FLOP per number of each window."""
     return Work(float(outputs[0].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
 
 
 def _pool_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count one FLOP per number of each window."""
+    """Return the work of the gradient: one FLOP per number of each window."""
     return Work(float(types[-1].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
 
 

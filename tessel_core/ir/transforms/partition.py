@@ -145,7 +145,7 @@ class _Partitioning:
 
     @cached_property
     def _homes(self) -> dict[int, list[int]]:
-        """For each value, the devices on which operations use it, sorted by first use."""
+        """For each value, the devices on which operations use it, in ascending order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
         for op, block in zip(reversed(self._source.ops), reversed(self._how.block_of), strict=True):
             through = [device for value in op.outputs for device in found.get(value, ())]
@@ -340,7 +340,7 @@ class _Partitioning:
         return {value: self._model.role_of(piece).batch_axis for value, piece in pairs}
 
     def _send(self, block: int, micro_batch: int) -> None:
-        """Add a send of each value that a run computed to each other device that uses it."""
+        """After a run, send each value that it computed to the other devices that use it."""
         for op in self._ops_of[block]:
             for value in op.outputs:
                 for other in self._homes.get(value, []):

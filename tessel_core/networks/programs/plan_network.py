@@ -229,8 +229,6 @@ class _Lowering:
         """Record that all operations since the last call belong to `run`."""
         self._run_of += [run] * (self._build.operations - len(self._run_of))
 
-    # Inputs
-
     def _input(self, piece: Piece, of_type: TensorType, device: int) -> int:
         self._pieces.append(piece)
         return self._build.input(piece.name, of_type.on(device + 1))
@@ -261,8 +259,6 @@ class _Lowering:
                 piece = replace(template.model.piece_of[value], name=f"{part} of {block.name}")
                 parts[part].append(self._input(piece, template.model.program.types[value], d))
         return parts
-
-    # Runs
 
     def _run(self, b: int, m: int) -> None:
         """Write all operations of a run."""
@@ -361,8 +357,6 @@ class _Lowering:
                 pairs = zip(so_far, more, strict=True)
                 more = [self._build.one("accumulate", pair, Tag(micro_batch=m)) for pair in pairs]
             self._sums[layer, part] = more
-
-    # After runs
 
     def _hand_on(self, b: int, m: int) -> None:
         """Send the output of a run to those devices of its successors that do not have it."""
