@@ -222,7 +222,10 @@ def _qwen3(config: _Config) -> LlamaSpec:
 
 
 def _layered(config: _Config, spec: LlamaSpec) -> LlamaSpec:
-    """Return the spec. Raises InputError unless all layers are equal: no window may begin only after some layers."""
+    """Return the spec. Raises InputError unless all layers are equal.
+
+    A window that begins only after some layers is refused.
+    """
     if spec.window:
         config.must_be("max_window_layers", 0)
     config.layer_types(lambda layer: bool(spec.window), spec.layers)

@@ -51,11 +51,11 @@ class PriceQuestion:
 def price_tags(
     asked: Question, candidate: Candidate, control: Control, table: BlockTable | None = None
 ) -> tuple[PriceTag, ...]:
-    """Return the price of other links, of a moved layer, of larger micro-batches, and of more memory.
+    """Return the step times with other links, with a moved layer, with larger micro-batches, and with more memory.
 
     Links, layer and micro-batches change the given strategy. With more memory, the search is repeated for all
-    strategies. It comes last, because it takes the longest. `table` may have the blocks of the question's search. If
-    `control` stops, return the changes priced so far.
+    strategies, so this change comes last. `table` may have the blocks of the question's search. If `control` stops,
+    return the changes priced so far.
     """
     table = table or BlockTable(asked.family, asked.spec, asked.mesh)
     found = list[PriceTag]()

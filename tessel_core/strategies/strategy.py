@@ -98,7 +98,10 @@ class Strategy:
     context_method: ContextMethod = ContextMethod.RING
     """How devices that divide the tokens compute attention."""
     expert: int = 1
-    """Number of devices that divide the experts of each layer. They belong to all dimensions except the pipeline."""
+    """Number of devices that divide the experts of each layer.
+
+    Their number includes devices of the tensor, context and data dimensions.
+    """
     sequence_parallel: bool = False
     """Whether tensor-parallel devices divide activations along the tokens between products, and the vocabulary."""
     reshard: bool = True

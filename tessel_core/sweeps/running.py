@@ -25,7 +25,7 @@ Above 1, a worker need not wait for its next point.
 """
 _CANCEL_POLL_SECONDS = 0.2
 _BREAK_SECONDS = 1.0
-"""Time in which all futures of a broken pool are expected to fail."""
+"""Wait this long for all futures of a broken pool to fail."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,9 @@ NORMALIZATION = (
         _rms_norm,
         _rms_norm_compute,
         elementwise_work(4.0),
-        statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # roots of mean squares, fp32
+        statistics=lambda types, values: (
+            4 * types[0].elements / types[0].shape[-1]
+        ),  # Roots of mean squares, fp32.
         gradient=lambda back: back.add("rms_norm_grad", (*back.inputs, back.gradient)),
     ),
     Operator(
@@ -232,7 +234,7 @@ NORMALIZATION = (
         _batch_norm_training_compute,
         read_work(8.0),
         _EPSILON,
-        statistics=lambda types, values: 8 * types[0].shape[1],  # mean and deviation of channels, fp32
+        statistics=lambda types, values: 8 * types[0].shape[1],  # Mean and deviation of the channels, in fp32.
         gradient=lambda back: back.add("batch_norm_training_grad", (*back.inputs[:2], back.gradient), **back.values),
     ),
 )

@@ -287,7 +287,7 @@ TRANSFORMERS = (
         _layer_norm,
         _layer_norm_compute,
         elementwise_work(8.0),
-        statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # mean and deviation, fp32
+        statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
         gradient=lambda back: back.add("layer_norm_grad", (*back.inputs[:2], back.gradient)),
     ),
     Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),

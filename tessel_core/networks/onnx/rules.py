@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 
 from tessel_core.formats.onnx.tensors import Shape
+from tessel_core.ir.operators.shaping import reshaping
 from tessel_core.networks.onnx.use import Operation, Use
-from tessel_core.networks.reshaping import reshaping
 
 Rule = Callable[[Use], Operation | None]
 """Converts a node to an operation, or returns None if there is no equivalent operation."""

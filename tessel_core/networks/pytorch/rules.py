@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessel_core.ir.definition import Definition
+from tessel_core.ir.operators.shaping import reshaping
 from tessel_core.ir.program import AttributeValue
-from tessel_core.networks.reshaping import reshaping
 
 
 class Value(int):
@@ -159,7 +159,7 @@ def _scaled_dot_product_attention(call: Call) -> Made:
 
 
 _PASSED_ON = "to _to_copy contiguous clone detach alias lift_fresh_copy dropout feature_dropout type_as"
-"""Operators that return their input. A dropout does so apart from its random zeros."""
+"""Operators that return their input. For dropouts, this holds if no number is set to 0, as in inference."""
 _RESHAPES = "view reshape _unsafe_view unsqueeze squeeze flatten unflatten view_as reshape_as"
 _OF_EACH = "silu relu tanh sigmoid neg exp sqrt log sin cos abs erf reciprocal"
 
