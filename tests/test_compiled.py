@@ -247,7 +247,7 @@ def test_attributes_of_costs_are_read_back() -> None:
     [
         ("relu", {"format": "fp8"}, "cannot have a format"),
         ("matmul", {"format": "fp4"}, "format must be fp8, got 'fp4'"),
-        ("matmul", {"casts": (3, 5)}, "casts need a format"),
+        ("matmul", {"casts": (3, 5)}, "casts needs the attribute format"),
         ("matmul", {"format": "fp8", "casts": (3,)}, r"casts must have 2 entries, got \(3,\)"),
         ("add", {"fused": (1, 1, 1)}, r"fused must have 4 entries, got \(1, 1, 1\)"),
         ("add", {"fused": (1, -1, 1, 1)}, "fused must be at least 0"),

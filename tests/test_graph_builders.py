@@ -235,7 +235,7 @@ def test_more_sequences_are_more_work_and_weights_stay():
     [
         ("gpt", {"heads": 7}, "Heads: must divide the hidden size, which is 768, got 7"),
         ("gpt", {"tensor_parallel": 8}, "Tensor-parallel degree: must divide the number of heads, which is 12, got 8"),
-        ("gpt", {"sequence": 2048}, "Sequence length: must be at most the 1,024 positions, got 2,048"),
+        ("gpt", {"sequence": 2048}, "Sequence length: must be at most 1,024, the number of positions, got 2,048"),
         ("gpt", {"layers": 0}, "Layers: must be between 1 and 2000, got 0"),
         ("gpt", {"dtype": "int3"}, "Number format: must be one of fp32, tf32, bf16, fp16, fp8, got 'int3'"),
         ("gpt", {"recompute": "selective"}, "Recomputation: needs training, which is off"),

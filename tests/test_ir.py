@@ -302,7 +302,7 @@ def test_adam_as_published() -> None:
             {"experts": 4},
             "rows of experts: must be as many as the 4 choices, got 2",
         ),
-        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: must count steps from 1, got 0"),
+        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: needs a step of at least 1, got 0"),
     ],
 )
 def test_numbers_that_make_no_sense_are_named(kind: str, arrays: list[Array], values: Values, why: str) -> None:

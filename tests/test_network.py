@@ -110,4 +110,4 @@ def test_one_backward_block_runs_the_gradients_of_several_layers_on_its_device()
 def test_a_plan_without_a_network_is_one_sentence(plan: MicroBatchPlan, why: str) -> None:
     with pytest.raises(InputError) as raised:
         Network.of(plan)
-    assert str(raised.value) == f"{why}, so the plan has no network; --stand-ins run any plan"
+    assert str(raised.value) == f"{why}, so the plan has no network; use --stand-ins to run any plan"

@@ -74,7 +74,7 @@ class CostOptions:
         1,
         Option(
             "Tensor-parallel degree",
-            "Number of neighbouring devices in a group. The devices of a group share each operator",
+            "Number of neighbouring devices in a group. The devices of a group run each operator together",
             1,
             64,
         ),

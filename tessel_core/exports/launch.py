@@ -385,7 +385,7 @@ def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zer
     if strategy.context > 1 and strategy.context_method not in contexts:
         yield f"{framework} chooses its own context method; {strategy.context_method} was simulated"
     if strategy.zero not in zeros:
-        yield f"{framework} has no ZeRO-{strategy.zero}: it also shards weights, and keeps them after the forward"
+        yield f"{framework} has no ZeRO-{strategy.zero}: it also shards weights, and keeps them after the forward pass"
     if strategy.rank_order not in (None, DEFAULT_RANK_ORDER):
         yield f"{framework} numbers ranks in its own order; {','.join(strategy.rank_order or ())} was simulated"
     if strategy.compiled and framework != "torchtitan":

@@ -107,7 +107,7 @@ _OWN: dict[str, Export] = {
         Export(
             "tessel-schedule",
             "Schedule JSON",
-            "to open again and check",
+            "to open the schedule again and check it",
             ".schedule.json",
             "application/json",
             lambda schedule, report: schedule_text(schedule, report).encode(),

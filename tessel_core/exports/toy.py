@@ -59,7 +59,7 @@ def toy_left_out(strategy: Strategy) -> Iterator[str]:
     ways += ["sequence parallelism"] * (strategy.sequence_parallel and strategy.tensor > 1)
     ways += ["recomputation"] * (str(strategy.recompute) != "none")
     if ways:
-        yield f"PyTorch's toy leaves out {', '.join(ways)}, which `tessel run` takes as options"
+        yield f"PyTorch's toy leaves out {', '.join(ways)}, which `tessel run` offers as options"
 
 
 def _small(strategy: Strategy) -> tuple[int, int]:

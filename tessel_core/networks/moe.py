@@ -77,7 +77,7 @@ def moe(spec: MoeSpec) -> Distributed:
     elif spec.rotary_size >= spec.head_size:
         raise InputError("Rotary size", f"must be below the head size {spec.head_size}, got {spec.rotary_size}")
     if spec.active > spec.experts:
-        raise InputError("Active experts", f"must be at most the {spec.experts} experts, got {spec.active}")
+        raise InputError("Active experts", f"must be at most {spec.experts}, the number of experts, got {spec.active}")
     check_decoder(spec)
     net = Network("moe", spec.dtype)
     x, table = embedded(net, spec)

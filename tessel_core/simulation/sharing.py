@@ -96,7 +96,7 @@ def fair_rates(flows: Sequence[Flow], uplink: float) -> list[float]:
 def simulate_shared(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
     """Simulate like `simulate_streams`, but with shared uplinks. Raises InputError for costs without a mesh."""
     if not isinstance(costs, MeshCosts):
-        raise InputError("link sharing", "needs a mesh, whose nodes have uplinks")
+        raise InputError("link sharing", "needs a mesh, because the devices of a node share links")
     return _Shared(program, costs, overlap).trace()
 
 

@@ -48,7 +48,7 @@ class Neighbour:
 
 
 def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
-    """Return the operations for which an operation waited, the one that ended last first.
+    """Return the operations for which an operation waited, latest end first.
 
     These are the operations that compute its inputs, and the operations before it on its devices. A device has several
     streams. An operation on another stream counts only if no other operation explains the start.
@@ -80,7 +80,7 @@ def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
 
 
 def came_after(trace: Trace, op: int) -> tuple[Neighbour, ...]:
-    """Return the operations that waited for this one, the one that started first comes first."""
+    """Return the operations that waited for this one, earliest start first."""
     made = set(trace.program.ops[op].outputs)
     later = {i for i, each in enumerate(trace.program.ops[op + 1 :], op + 1) if not made.isdisjoint(each.inputs)}
     for event in trace.events_of(op):

@@ -288,7 +288,8 @@ class Stages:
         )
 
     def _scattered(self, runs: tuple[Column, Column, Column], mine: list[Traffic]) -> tuple[list[float], float, float]:
-        """Return the seconds by phase, `tail` and `reducing` when each micro-batch scatters its gradients."""
+        """Return the seconds by phase when each micro-batch scatters its gradients, and then `StageCosts.tail` and
+        `.reducing`."""
         strategy, (forward, backward, weight) = self.strategy, runs
         adding = np.array([each.adding for each in mine]) * self.several
         scatter = np.array([each.scatter for each in mine])

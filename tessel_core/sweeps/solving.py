@@ -106,7 +106,7 @@ class PointResult:
         )
 
 
-_DOES_NOT_FIT = "the schedule does not fit the devices' memory"
+_DOES_NOT_FIT = "the schedule needs more memory than the devices have"
 """Reason for a published order that does not fit. Its solver reports only a status."""
 
 

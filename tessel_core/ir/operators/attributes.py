@@ -21,7 +21,7 @@ def axes_of(values: Values, rank: int, name: str = "axes") -> tuple[int, ...]:
     A negative index counts from the last axis.
     """
     axes = integers(values, name)
-    need(all(-rank <= axis < rank for axis in axes), f"{name} {axes} must be axes of rank {rank}")
+    need(all(-rank <= axis < rank for axis in axes), f"{name} must be axes of a tensor of rank {rank}, got {axes}")
     found = tuple(axis % rank for axis in axes)
     need(len(set(found)) == len(found), f"{name} must name each axis once, got {axes}")
     return found

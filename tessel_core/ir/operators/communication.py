@@ -146,7 +146,7 @@ def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[
 
 def check_complete(values: Values) -> None:
     """Raise InputError if the operation stands for several devices but names only one."""
-    need(more_devices(values) == 1, f"names one of {more_devices(values)} devices, so it cannot run alone")
+    need(more_devices(values) == 1, f"names only one of {more_devices(values)} devices, so it cannot run alone")
 
 
 def _shift(types: Types, values: Values) -> tuple[TensorType, ...]:

@@ -102,7 +102,7 @@ def sorted_places(choice: Array) -> Array:
 
 
 def _pairs(choice: TensorType) -> int:
-    need(choice.dtype.startswith("int"), f"needs numbers of experts as integers, got {choice}")
+    need(choice.dtype.startswith("int"), f"needs the numbers of the experts as integers, got {choice}")
     return choice.elements
 
 

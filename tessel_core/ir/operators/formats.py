@@ -46,7 +46,7 @@ def check_costs(kind: str, types: Types, outputs: Types, values: Values) -> None
     if KERNEL in values:
         fits = kind.removesuffix("_grad") in ATTENTIONS and values[KERNEL] == FLASH2
         need(fits, f"{KERNEL} must be {FLASH2} and belong to fused attention, got {values[KERNEL]!r}")
-    need(CASTS not in values or FORMAT in values, f"{CASTS} need a {FORMAT}")
+    need(CASTS not in values or FORMAT in values, f"{CASTS} needs the attribute {FORMAT}")
 
 
 def casts_of(kind: str, types: Types, values: Values) -> tuple[float, int]:

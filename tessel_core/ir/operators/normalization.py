@@ -215,9 +215,7 @@ NORMALIZATION = (
         _rms_norm,
         _rms_norm_compute,
         elementwise_work(4.0),
-        statistics=lambda types, values: (
-            4 * types[0].elements / types[0].shape[-1]
-        ),  # Roots of mean squares, fp32.
+        statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # Roots of mean squares, fp32.
         gradient=lambda back: back.add("rms_norm_grad", (*back.inputs, back.gradient)),
     ),
     Operator(

@@ -76,7 +76,7 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
 def check_step(step: int) -> int:
     """Return the number of the step. Raises InputError if it is below 1."""
     if step < 1:
-        raise InputError("adam", f"must count steps from 1, got {step}")
+        raise InputError("adam", f"needs a step of at least 1, got {step}")
     return step
 
 

@@ -106,7 +106,7 @@ def _expand(types: Types, values: Values) -> tuple[TensorType, ...]:
     try:
         return (types[0].shaped(tuple(np.broadcast_shapes(types[0].shape, shape))),)
     except ValueError:
-        raise InputError("", f"shape {shape} and {types[0]} do not fit each other") from None
+        raise InputError("", f"cannot broadcast {types[0]} and shape {shape}") from None
 
 
 def _expand_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -155,7 +155,7 @@ def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
     for axis, many, start, step in zip(axes, counts, starts, steps, strict=True):
         last = start + step * (many - 1)
         inside = not many or (start < shape[axis] and 0 <= last < shape[axis])
-        need(inside, f"needs {many} numbers from {start} by {step} along axis {axis}, which has size {shape[axis]}")
+        need(inside, f"selects {many} numbers from {start} by {step} along axis {axis}, which has size {shape[axis]}")
         shape[axis] = many
     return (types[0].shaped(tuple(shape)),)
 

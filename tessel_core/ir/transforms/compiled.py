@@ -115,7 +115,7 @@ class _Fusion:
         return [self._base[value] for value in op.inputs]
 
     def _taken_outside(self) -> set[int]:
-        """Return program outputs, and values that another region than their own uses."""
+        """Return program outputs, and values that operations of another layer, phase or device use."""
         for i, op in enumerate(self._program.ops):
             if op.kind in self._fusible:
                 self._maker.update(dict.fromkeys(op.outputs, i))

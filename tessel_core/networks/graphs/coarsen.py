@@ -16,8 +16,9 @@ from tessel_core.networks.graphs.backward import size_of
 def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
     """Merge the operators whose names agree in the first `depth` parts.
 
-    Operators of different phases or colours are not merged. A backward operator is grouped like its forward operator.
-    Times, FLOPs, bytes, weights and activations are summed. Edges carry the sum of the tensors that leave a layer.
+    Operators of different phases or colours are not merged. (Operators of one colour must be on the same device.) A
+    backward operator is grouped like its forward operator. Times, FLOPs, bytes, weights and activations are summed.
+    Edges carry the sum of the tensors that leave a layer.
 
     If merging a whole layer would close a cycle, the layer is divided into several consecutive groups. If the cycle
     passes through operators of one colour, these operators are not merged.

@@ -70,7 +70,7 @@ def check_divides(what: str, whole: int, by: str, parts: int) -> None:
 def check_positions(what: str, tokens: int, positions: int) -> None:
     """Raise InputError if there are more tokens than positions. The message calls the number of tokens `what`."""
     if tokens > positions:
-        raise InputError(what, f"must be at most the {positions:,} positions, got {tokens:,}")
+        raise InputError(what, f"must be at most {positions:,}, the number of positions, got {tokens:,}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan
 
-_ALTERNATIVE = "--stand-ins run any plan"
+_ALTERNATIVE = "use --stand-ins to run any plan"
 
 
 @dataclass(frozen=True, slots=True)
