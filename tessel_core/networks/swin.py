@@ -98,7 +98,7 @@ def _position_bias(net: Network, places: int, window: int, heads: int) -> int:
 
 
 def _merging(net: Network, x: int) -> int:
-    """Merge each square of 2 x 2 patches: concatenate their channels and project them to half the number."""
+    """Merge each square of 2 x 2 patches: concatenate their channels and project them to half as many channels."""
     _, height, width, channels = net.type_of(x).shape
     x = net("neighbours", "reshape", x, shape=(-1, height // 2, 2, width // 2, 2, channels))
     x = net("neighbours", "transpose", x, axes=(0, 1, 3, 4, 2, 5))

@@ -306,7 +306,7 @@ _ON_ONE: Mapping[str, OnOne] = {
         ("embedding", "concat", "split", "chunk", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll", "after"),
         _launch,
     ),
-    "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
+    "gelu_erf": _steps(1, 4),  # The steps are a quotient, erf, a sum, a product and a halving.
     "gemm": _gemm,
     "matmul": _matmul,
     "matmul_transposed": lambda costs, types, values: _matmul(costs, (types[0], _turned(types[1])), values),

@@ -235,7 +235,7 @@ def _times(members: Sequence[Staged], turns: int) -> StageTimes:
 
 
 def _joining(stage: StageCosts, way: int, turns: int) -> Column:
-    """Return the seconds to join the outputs of a run. The index is the number of earlier micro-batches."""
+    """Return an array of the seconds to join the outputs of a run, indexed by the number of earlier micro-batches."""
     found = np.zeros(turns)
     for seconds, several in Counter(each.seconds for each in stage.joined[way]).items():
         found += several * np.interp(np.arange(turns), TURNS, seconds)

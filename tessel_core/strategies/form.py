@@ -275,7 +275,7 @@ def chosen(field: Field, answers: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None) -> Asked:
-    """Return the grid and everything else that the answers describe. If a mesh is open, it is the mesh.
+    """Return the grid and everything else that the answers describe. If a mesh is open in the app, it is used.
 
     Raises InputError with the label of the field for an invalid text.
     """

@@ -33,7 +33,7 @@ class Parameter:
 
 
 class Draft:
-    """A model that an optimizer extends by its operations, and by its state as further inputs."""
+    """A model to which an optimizer adds operations, and inputs for its state."""
 
     def __init__(self, model: Distributed) -> None:
         self.build = ProgramBuilder.resumed(model.program)
