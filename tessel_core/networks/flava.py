@@ -35,8 +35,12 @@ def flava(spec: FlavaSpec) -> Distributed:
     weights. Training adds the inputs `targets`, with the shape of the output, and `n` (number of samples in the whole
     batch). Layers are pre-norm. Poolers, heads and losses of pretraining are left out.
 
-    Raises InputError if the number of heads does not divide the hidden size, the number of devices does not divide the
-    heads, the patch size does not divide the image size, or the text is longer than the position table.
+    Raises InputError in these cases:
+
+    - The number of heads does not divide the hidden size.
+    - The number of devices does not divide the heads.
+    - The patch size does not divide the image size.
+    - The text is longer than the position table.
     """
     check_heads(spec.hidden, spec.heads, spec.tensor_parallel)
     check_divides("the image side", spec.image, "Patch side", spec.patch)

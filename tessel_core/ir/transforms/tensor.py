@@ -29,8 +29,9 @@ from tessel_core.ir.transforms.sharding import OWN, SUM, WHOLE, Sharding, Spread
 class TensorParallel:
     """Tensor parallelism over `degree` devices. Each weight is divided along the axis in its role.
 
-    Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]: in the forward pass after a product with
-    a weight that is divided by rows, and in the backward pass after a product with a weight that is divided by columns.
+    Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]. In the forward pass, this happens after a
+    product with a weight that is divided by rows. In the backward pass, it happens after a product with a weight that
+    is divided by columns.
 
     With sequence parallelism, sums are scattered along the tokens instead, and tokens are gathered before the next
     product. Norms, dropouts and sums in between are divided along the tokens, too [Korthikanti 2022, arXiv 2205.05198,
