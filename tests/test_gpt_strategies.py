@@ -229,8 +229,8 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
         ({}, Strategy(tensor=5), "12 heads do not divide among 5 devices"),
         ({}, Strategy(data=3), "a batch of 32 does not divide into 3 x 1 parts"),
         ({}, Strategy(pipeline=13), "13 stages need at least 13 layers, but the network has 12"),
-        ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has neither a backward"),
-        ({"mode": "prefill"}, Strategy(zero=True), "inference has neither a backward"),
+        ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has no backward pass and no optimizer"),
+        ({"mode": "prefill"}, Strategy(zero=True), "inference has no backward pass and no optimizer"),
         ({"size": "gpt3-175b"}, Strategy(), "gpu0 needs 4.97 TB of memory, "),
     ],
 )
@@ -258,7 +258,7 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
             "--recompute --zero",
             "error: --recompute: needs a value; the earlier meaning of a bare --recompute is --recompute full",
         ),
-        ("--mode decode --recompute full", "inference has neither a backward"),
+        ("--mode decode --recompute full", "inference has no backward pass and no optimizer"),
     ],
 )
 def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:
