@@ -52,8 +52,8 @@ class CostOptions:
         ONE_F_ONE_B,
         Option(
             "Micro-batches in flight",
-            "Number of micro-batches whose activations a stage holds in training. 1f1b: k for the k-th stage from the "
-            "end. gpipe: all of them. A number: that many on every stage",
+            "Number of micro-batches whose activations a stage holds in training. With 1f1b, the k-th stage from the "
+            "end holds k. With gpipe, every stage holds all. With a number, every stage holds that many",
             1,
             MAX_IN_FLIGHT,
             choices=(ONE_F_ONE_B, GPIPE),
@@ -64,7 +64,7 @@ class CostOptions:
         32,
         Option(
             "Micro-batches of a step",
-            "Micro-batches per training step. No stage holds the activations of more",
+            "Micro-batches per training step. No stage holds the activations of more micro-batches",
             1,
             1_000_000,
         ),

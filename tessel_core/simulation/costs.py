@@ -134,7 +134,9 @@ class MeshCosts(Costs):
     def position(self, device: int) -> int:
         """Return the index of a worker among the mesh's devices."""
         if not 1 <= device <= len(self.mesh.devices):
-            raise InputError(f"device {device}", f"is not in mesh {self.mesh.name}, which has {len(self.mesh.devices)}")
+            raise InputError(
+                f"device {device}", f"is not in mesh {self.mesh.name}, whose devices are 1 to {len(self.mesh.devices)}"
+            )
         return device - 1
 
     def link(self, one: int, other: int) -> Link | None:

@@ -75,4 +75,4 @@ def _check_devices(program: Program, mesh: DeviceMesh | None) -> None:
         raise InputError(f"device {program.devices[-1]}", why)
     if mesh is not None and program.devices[-1] > len(mesh.devices):
         extra = next(each for each in program.devices if each > len(mesh.devices))
-        raise InputError(f"device {extra}", f"is not in mesh {mesh.name}, which has {len(mesh.devices)}")
+        raise InputError(f"device {extra}", f"is not in mesh {mesh.name}, whose devices are 1 to {len(mesh.devices)}")

@@ -268,7 +268,7 @@ def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: p
 
 def test_devices_that_the_mesh_does_not_have_are_one_sentence() -> None:
     tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@99\n%y: fp32[4]@99 = relu(%x)\nreturn %y")
-    assert tab.says("device 99: is not in mesh h200-16, which has 16.")
+    assert tab.says("device 99: is not in mesh h200-16, whose devices are 1 to 16.")
     tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@999999999\nreturn %x")
     assert tab.says("names device 999999999, but this page shows at most 256 devices")
 

@@ -285,8 +285,8 @@ class _Partitioning:
     def _add_up(self, only: int | None = None, *, last: bool = False) -> None:
         """Add pending outputs to their sums on device `only`, or on all devices.
 
-        Unless `last` is set, gradients stay pending while the two latest layers may still scatter them. So nothing
-        waits for a reduce-scatter.
+        Gradients stay pending as long as the two latest layers may still scatter them, so that no device waits for a
+        reduce-scatter. With `last`, nothing stays pending.
         """
         for device in [only] if only is not None else list(self._pending):
             self._fresh.discard(device)

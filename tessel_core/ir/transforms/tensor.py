@@ -83,7 +83,10 @@ def _with_scores(model: Distributed) -> Distributed:
 
 
 def finished_sums(model: Distributed, over: str, degree: int) -> Distributed:
-    """Return the program of one device, with an all-reduce of outputs that are still sums over `over`."""
+    """Return the program of one device, extended by all-reduces.
+
+    Each output that is still a sum over the devices of the dimension `over` is all-reduced.
+    """
     if not any(over in piece.sums for piece in model.outputs):
         return model
     build, outputs = ProgramBuilder.resumed(model.program), list[int]()
