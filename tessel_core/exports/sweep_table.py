@@ -19,9 +19,9 @@ _STRATEGY = (
     *("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
     *("stages_per_device", "rank_order"),
 )
-_MORE = {"context": "context_parallel", "expert": "expert_parallel"}
+_COLUMN_OF_FIELD = {"context": "context_parallel", "expert": "expert_parallel"}
 """Columns that do not have the name of their field. In a network, `context` already means tokens."""
-_OUTCOME = (
+_RESULT_COLUMNS = (
     *("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason"),
     "by_blocks",
 )
@@ -47,11 +47,11 @@ def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
-        chosen = {_MORE.get(name, name): getattr(strategy, name) for name in sweep.unusual}
+        chosen = {_COLUMN_OF_FIELD.get(name, name): getattr(strategy, name) for name in sweep.unusual}
         more = {name: None if value == "" else value for name, value in chosen.items()}
         came = (strategy.devices, *times, *peaks, i in front, outcome.reason or None, outcome.by_blocks)
         ways = dict(zip(_STRATEGY, (*degrees, *how), strict=True)) | more
-        found.append({**_sizes(sweep, i), **ways, **dict(zip(_OUTCOME, came, strict=True))})
+        found.append({**_sizes(sweep, i), **ways, **dict(zip(_RESULT_COLUMNS, came, strict=True))})
     return found
 
 
@@ -79,7 +79,7 @@ def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     found = list[dict[str, object]]()
     for i in numbers:
         strategy = sweep.configurations[i].strategy
-        how, more = _how(strategy), {_HEADINGS[name]: getattr(strategy, name) for name in sweep.unusual}
+        how, more = _choices(strategy), {_HEADINGS[name]: getattr(strategy, name) for name in sweep.unusual}
         sizes = {_heading(name): value for name, value in _sizes(sweep, i).items()}
         row: dict[str, object] = {
             "D": strategy.data,
@@ -111,7 +111,7 @@ def _heading(size: str) -> str:
     return "Tokens before" if size == "context" else size.capitalize()
 
 
-def _how(strategy: Strategy) -> dict[str, object]:
+def _choices(strategy: Strategy) -> dict[str, object]:
     """Return the choices of a strategy other than its degrees of parallelism, by heading."""
     return {
         "Order": strategy.schedule,
@@ -130,7 +130,7 @@ def _varying(sweep: GridResult) -> set[str]:
         for name, value in _sizes(sweep, i).items():
             values.setdefault(_heading(name), set()).add(value)
     for each in sweep.configurations:
-        for name, choice in _how(each.strategy).items():
+        for name, choice in _choices(each.strategy).items():
             values.setdefault(name, set()).add(choice)
     return {name for name, found in values.items() if len(found) > 1}
 

@@ -32,7 +32,7 @@ def toy_script(title: str, strategy: Strategy, layers: Sequence[int]) -> str:
 
     Raises InputError if `toy_objection` has a reason.
     """
-    data, micro_batches = _small(strategy)
+    data, micro_batches = _toy_counts(strategy)
     order = stage_order(strategy.schedule, strategy.pipeline, micro_batches, True, strategy.stages_per_device)
     text = resources.files("tessel_core.exports").joinpath("toy_script.txt").read_text(encoding="utf-8")
     return Template(text).substitute(
@@ -49,7 +49,7 @@ def toy_script(title: str, strategy: Strategy, layers: Sequence[int]) -> str:
 
 def toy_left_out(strategy: Strategy) -> Iterator[str]:
     """Yield one clause for each way in which the script differs from the strategy."""
-    data, micro_batches = _small(strategy)
+    data, micro_batches = _toy_counts(strategy)
     if data < strategy.data:
         yield f"PyTorch's toy has {data} of the {strategy.data} replicas"
     if micro_batches < strategy.micro_batches:
@@ -62,7 +62,7 @@ def toy_left_out(strategy: Strategy) -> Iterator[str]:
         yield f"PyTorch's toy leaves out {', '.join(ways)}, which `tessel run` offers as options"
 
 
-def _small(strategy: Strategy) -> tuple[int, int]:
+def _toy_counts(strategy: Strategy) -> tuple[int, int]:
     """Return the number of replicas and the number of micro-batches that the script runs."""
     data = min(strategy.data, max(1, _MAX_PROCESSES // (strategy.tensor * strategy.pipeline)))
     return data, min(strategy.micro_batches, _MAX_MICRO_BATCHES_PER_DEVICE * strategy.pipeline)

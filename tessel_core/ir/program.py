@@ -35,7 +35,7 @@ class Tag:
 UNTAGGED = Tag()
 
 
-def _named(attributes: Attributes) -> tuple[int, ...]:
+def _listed_devices(attributes: Attributes) -> tuple[int, ...]:
     """Return the devices that the attribute `devices` lists. Some may hold no input or output of the operation."""
     return next((value for name, value in attributes if name == "devices" and isinstance(value, tuple)), ())
 
@@ -70,7 +70,7 @@ class Program:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """Sorted devices that hold a value or occur in an attribute of an operation."""
-        named = {device for each in {op.attributes for op in self.ops} for device in _named(each)}
+        named = {device for each in {op.attributes for op in self.ops} for device in _listed_devices(each)}
         return tuple(sorted(named.union(each.device for each in set(self.types))))
 
     @cached_property
@@ -81,7 +81,7 @@ class Program:
     def devices_of(self, op: Op) -> tuple[int, ...]:
         """Return the devices of the operation's inputs and outputs, and those that its attribute `devices` lists."""
         values = (self.types[value].device for value in (*op.inputs, *op.outputs))
-        return tuple(dict.fromkeys((*values, *_named(op.attributes))))
+        return tuple(dict.fromkeys((*values, *_listed_devices(op.attributes))))
 
     @cached_property
     def uses(self) -> tuple[int, ...]:

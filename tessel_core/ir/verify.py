@@ -17,7 +17,7 @@ def verify(program: Program) -> None:
     """
     defined, sound, types = set[int](), set[object](), program.types
     for value in program.inputs:
-        _make(program, defined, value)
+        _define(program, defined, value)
     for i, op in enumerate(program.ops):
         if not defined.issuperset(op.inputs):
             value = next(value for value in op.inputs if value not in defined)
@@ -26,7 +26,7 @@ def verify(program: Program) -> None:
             why = f"uses %{name} before it is defined" if later else f"uses the undefined value %{name}"
             raise InputError(_place(i, op), why)
         for value in op.outputs:
-            _make(program, defined, value, i)
+            _define(program, defined, value, i)
         # Equal types are usually the same object, so a cache infers equal operations only once.
         key = (op.kind, op.attributes, len(op.inputs), *[id(types[value]) for value in op.inputs + op.outputs])
         if key not in sound:
@@ -44,7 +44,7 @@ def _place(number: int, op: Op) -> str:
     return f"operation {number} ({op.kind})"
 
 
-def _make(program: Program, defined: set[int], value: int, number: int = -1) -> None:
+def _define(program: Program, defined: set[int], value: int, number: int = -1) -> None:
     """Record that operation `number` defines the value. `number` is -1 for program inputs."""
     if value not in defined and 0 <= value < len(program.types):
         defined.add(value)

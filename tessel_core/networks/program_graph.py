@@ -113,16 +113,16 @@ class _View:
         return by_name
 
     @cached_property
-    def _mate(self) -> list[int | None]:
+    def _forward_of(self) -> list[int | None]:
         """For each backward operator, the forward operator whose gradients it computes."""
         return [
-            self._mate_of(op, self._forward[op.tag.name])
+            self._find_forward_of(op, self._forward[op.tag.name])
             if phase != "forward" and op.tag.name in self._forward
             else None
             for op, phase in zip(self._ops, self._phases, strict=True)
         ]
 
-    def _mate_of(self, op: Op, candidates: list[int]) -> int:
+    def _find_forward_of(self, op: Op, candidates: list[int]) -> int:
         """Return the forward operator of a backward operator.
 
         Of the candidates, choose one of the same kind, else one with a tensor in common, else the first.
@@ -148,7 +148,7 @@ class _View:
         names, used = [""] * len(self._ops), Counter[str]()
         for stem, members in groups.items():
             main = max(members, key=lambda i: (self._ops[i].kind.endswith("_grad"), self._costs[i].flops or 0.0, -i))
-            plain = None if main in self._again else main
+            plain = None if main in self._recomputed else main
             for i in members:
                 name = stem if i == plain else f"{stem}/{self._ops[i].kind.removesuffix('_grad')}"
                 used[name] += 1
@@ -172,15 +172,15 @@ class _View:
         edges = dict.fromkeys(edge for i in range(len(self._ops)) for edge in self._arcs(i))
         leaving: dict[int, int] = {}
         for source, tensor, target in self._flows():
-            if self._mate[target] != source:
+            if self._forward_of[target] != source:
                 leaving.setdefault(tensor, source)
         sizes = defaultdict[int, int](int)
         for tensor, source in leaving.items():
             sizes[source] += self._program.types[tensor].bytes
-        kept, training = self._kept(), any(phase != "forward" for phase in self._phases)
+        kept, training = self._kept_bytes(), any(phase != "forward" for phase in self._phases)
         operators = []
         for i, cost in enumerate(self._costs):
-            mate = self._mate[i]
+            mate = self._forward_of[i]
             operators.append(
                 Operator(
                     self._names[i],
@@ -188,9 +188,9 @@ class _View:
                     cost.times,
                     flops=cost.flops,
                     bytes=cost.bytes,
-                    weight_bytes=self._held(i),
+                    weight_bytes=self._weight_bytes(i),
                     activation_bytes=kept[i] if training and mate is None else None,
-                    output_bytes=sizes.get(i) or self._made(i),
+                    output_bytes=sizes.get(i) or self._output_bytes(i),
                     backward=self._phases[i] != "forward",
                     forward_of=None if mate is None else self._names[mate],
                 )
@@ -211,7 +211,7 @@ class _View:
 
         Tensors that its forward operator used or computed come from this operator.
         """
-        mate = self._mate[target]
+        mate = self._forward_of[target]
         held = set[int]()
         if mate is not None:
             yield mate, target
@@ -221,7 +221,7 @@ class _View:
             if maker is not None and maker not in (mate, target) and tensor not in held:
                 yield maker, target
 
-    def _made(self, i: int) -> int:
+    def _output_bytes(self, i: int) -> int:
         """Return the bytes of the operator's first output on this device, or 0 if it has no output there."""
         outputs = [value for value in self._ops[i].outputs if self._is_here(value)]
         return self._program.types[outputs[0]].bytes if outputs else 0
@@ -236,17 +236,17 @@ class _View:
                     users[value].append(i)
         return users
 
-    def _held(self, i: int) -> int:
+    def _weight_bytes(self, i: int) -> int:
         """Return the bytes of the weights of which the operator is the first user."""
         weights = (value for value in self._taken(self._ops[i]) if value in self._weights)
         return sum(self._program.types[value].bytes for value in weights if self._users[value][0] == i)
 
-    def _kept(self) -> list[int]:
+    def _kept_bytes(self) -> list[int]:
         """For each forward operator, the bytes that it keeps for backward operators."""
         keepers: dict[int, int] = {}
         kept, differentiated = [0.0] * len(self._ops), set[int]()
         for i, op in enumerate(self._ops):
-            mate = self._mate[i]
+            mate = self._forward_of[i]
             if mate is None:
                 continue
             differentiated.add(mate)
@@ -257,13 +257,13 @@ class _View:
                     keepers[tensor] = min(keepers.get(tensor, mate), mate)
         for tensor, keeper in keepers.items():
             kept[keeper] += self._program.types[tensor].bytes
-        for i in differentiated - {self._mate[again] for again in self._again}:
+        for i in differentiated - {self._forward_of[again] for again in self._recomputed}:
             op, rule = self._ops[i], find_operator(self._ops[i].kind).statistics
             kept[i] += rule(self._program.types_of(op.inputs), dict(op.attributes)) if rule else 0.0
         return [round(each) for each in kept]
 
     @cached_property
-    def _again(self) -> set[int]:
+    def _recomputed(self) -> set[int]:
         """Forward operators that are recomputed: operators of the backward pass that do not depend on any gradient."""
         recomputed = set[int]()
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):

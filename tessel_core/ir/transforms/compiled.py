@@ -86,7 +86,7 @@ class _Fusion:
         """For each value that a compiled operation computes, the index of this operation."""
         self.kernel: dict[int, int] = {}
         """For each compiled operation, its kernel: the index of the kernel's first operation."""
-        self._stored = self._taken_outside()
+        self._stored = self._used_outside()
         """Values that are written to memory."""
         self._find_kernels()
         self._sources = self._inlined()
@@ -104,9 +104,9 @@ class _Fusion:
 
         def priced(i: int, op: Op) -> Op:
             if i in self.kernel:
-                return _with(op, FUSED, self._moves(i, op, known[self.kernel[i]]))
+                return _with(op, FUSED, self._fused_attribute(i, op, known[self.kernel[i]]))
             if FORMAT in dict(op.attributes):
-                return _with(op, CASTS, self._casts(i, op, cast, scaled))
+                return _with(op, CASTS, self._casts_attribute(i, op, cast, scaled))
             return op
 
         return replace(self._program, ops=tuple(priced(i, op) for i, op in enumerate(self._program.ops)))
@@ -114,7 +114,7 @@ class _Fusion:
     def _bases(self, op: Op) -> list[int]:
         return [self._base[value] for value in op.inputs]
 
-    def _taken_outside(self) -> set[int]:
+    def _used_outside(self) -> set[int]:
         """Return program outputs, and values that operations of another layer, phase or device use."""
         for i, op in enumerate(self._program.ops):
             if op.kind in self._fusible:
@@ -186,7 +186,7 @@ class _Fusion:
             return (value,)
         return self._sources.get(value, (value,))
 
-    def _moves(self, i: int, op: Op, known: set[int]) -> tuple[int, ...]:
+    def _fused_attribute(self, i: int, op: Op, known: set[int]) -> tuple[int, ...]:
         """Return the attribute `fused`.
 
         It lists the number of launches, then how often each input is read and each output is written.
@@ -200,7 +200,7 @@ class _Fusion:
         known.update(op.outputs)
         return int(kernel == i), *reads, *(int(value in self._stored) for value in op.outputs)
 
-    def _casts(self, i: int, op: Op, cast: set[tuple[int, Region]], scaled: set[int]) -> tuple[int, ...]:
+    def _casts_attribute(self, i: int, op: Op, cast: set[tuple[int, Region]], scaled: set[int]) -> tuple[int, ...]:
         """Return the attribute `casts`: for each input, the bytes moved per number to cast it."""
         found, region = [0] * len(op.inputs), self._region[i]
         for place in OPERANDS[op.kind]:

@@ -96,10 +96,10 @@ class DataParallel:
 
     def _reductions(self, model: Distributed, degrees: Degrees) -> list[str]:
         """Return, for each output, the dimension over whose devices it is summed, or "" if it needs no sum."""
-        found = (self._over(model, piece, degrees) for piece in model.outputs)
+        found = (self._summed_over(model, piece, degrees) for piece in model.outputs)
         return [over for over in dict.fromkeys(found) if over and degrees.of(over) > 1]
 
-    def _over(self, model: Distributed, piece: Piece, degrees: Degrees) -> str:
+    def _summed_over(self, model: Distributed, piece: Piece, degrees: Degrees) -> str:
         """Return the dimension over whose devices an output is summed, or "" if it needs no sum."""
         if model.role_of(piece).batch_axis is not None or sharded_over(piece):
             return ""
@@ -112,7 +112,7 @@ class DataParallel:
         summed = [
             i
             for i, (_, piece) in enumerate(outputs)
-            if (over in piece.sums if over == TENSOR else self._over(model, piece, degrees) == over)
+            if (over in piece.sums if over == TENSOR else self._summed_over(model, piece, degrees) == over)
         ]
         if not self.bucket_bytes:
             return [[i] for i in summed]

@@ -114,7 +114,7 @@ class _Partitioning:
         self._inputs = list[Piece]()
         self._made: dict[tuple[int, int, int], int] = {}
         """Value of the new program, by value of the model, micro-batch and device."""
-        self._given: dict[tuple[int, int, int], int] = {}
+        self._input_values: dict[tuple[int, int, int], int] = {}
         """Input of the new program, by value of the model, micro-batch and device.
 
         Inputs of all micro-batches have micro-batch -1.
@@ -165,18 +165,18 @@ class _Partitioning:
         pairs = zip(self._source.ops, self._how.block_of, strict=True)
         return {value: op for op, block in pairs for value in op.outputs if block == ANYWHERE}
 
-    def _looked_at(self, values: Iterable[int]) -> Iterator[int]:
+    def _viewed(self, values: Iterable[int]) -> Iterator[int]:
         """Yield each of the values, or for a view the value that it shows."""
         for value in values:
             if value in self._views:
-                yield from self._looked_at(self._views[value].inputs)
+                yield from self._viewed(self._views[value].inputs)
             else:
                 yield value
 
     def distributed(self) -> Distributed:
         """Return the new program: its inputs, the runs sorted by start, and its outputs."""
         for value, piece in self._model.piece_of.items():
-            self._take(value, piece)
+            self._add_input(value, piece)
         for _, together in groupby(runs_by_start(self._schedule), key=lambda run: run[0]):
             ran = list(together)
             for _, block, micro_batch in ran:
@@ -225,7 +225,7 @@ class _Partitioning:
         source = self._source.types[value].device
         return [there[source] for there in self._copies[block]]
 
-    def _take(self, value: int, piece: Piece) -> None:
+    def _add_input(self, value: int, piece: Piece) -> None:
         """Add an input on every device that uses it: one per micro-batch, or one for all micro-batches."""
         axis, of_type = self._model.role_of(piece).batch_axis, self._source.types[value]
         count, name = self._schedule.micro_batches, self._source.value_name(value)
@@ -234,22 +234,24 @@ class _Partitioning:
             there = of_type.on(device)
             suffix = f".p{(device - 1) % self._width}" if len(homes) > 1 else ""
             if axis is None or count == 1:
-                self._given[value, -1, device] = self._build.input(name + suffix, there)
+                self._input_values[value, -1, device] = self._build.input(name + suffix, there)
                 self._inputs.append(piece)
                 continue
             part = there if self._how.as_planned else divided(there, axis, count, piece.name)
             for micro_batch in range(count):
-                self._given[value, micro_batch, device] = self._build.input(f"{name}{suffix}.m{micro_batch}", part)
+                self._input_values[value, micro_batch, device] = self._build.input(
+                    f"{name}{suffix}.m{micro_batch}", part
+                )
                 self._inputs.append(piece.cut(axis, count, micro_batch))
 
     def _value(self, value: int, micro_batch: int, device: int) -> int:
         made = self._made.get((value, micro_batch, device))
         if made is not None:
             return made
-        shared = self._given.get((value, -1, device))
+        shared = self._input_values.get((value, -1, device))
         if shared is not None:
             return shared
-        given = self._given.get((value, micro_batch, device))
+        given = self._input_values.get((value, micro_batch, device))
         if given is not None:
             return given
         if value in self._views:
@@ -369,14 +371,14 @@ class _Partitioning:
         """Make the first operation of a run on each device wait for all inputs that come from other devices."""
         for value, device in self._lacked[block]:
             self._arrived[device].add(self._value(value, micro_batch, device))
-        self._meet(block, micro_batch)
+        self._synchronize(block, micro_batch)
 
     @cached_property
     def _lacked(self) -> dict[int, dict[tuple[int, int], None]]:
         """For each block, pairs of a value and a device: the device receives the value from another device."""
         found: dict[int, dict[tuple[int, int], None]] = defaultdict(dict)
         for op, block in zip(self._source.ops, self._how.block_of, strict=True):
-            for value in self._looked_at(op.inputs) if block != ANYWHERE else ():
+            for value in self._viewed(op.inputs) if block != ANYWHERE else ():
                 maker = self._maker_of.get(value)
                 having = [] if maker is None else self._devices(value, maker[1])
                 for device in self._devices(value, block) if having else ():
@@ -389,7 +391,7 @@ class _Partitioning:
         arrived = self._arrived.pop(self._build.type_of(value).device, set()) - {value}
         return self._build.one("after", [value, *sorted(arrived)], tag) if arrived else value
 
-    def _meet(self, block: int, micro_batch: int) -> None:
+    def _synchronize(self, block: int, micro_batch: int) -> None:
         """Make the devices of a block begin together.
 
         The first device waits for all others, and then they wait for it.
@@ -398,10 +400,10 @@ class _Partitioning:
         if not others or not self._ops_of[block]:
             return
         for other in others:
-            self._tell(self._ready(block, micro_batch, other), first, block, micro_batch)
+            self._signal(self._ready(block, micro_batch, other), first, block, micro_batch)
         ready = self._ready(block, micro_batch, first)
         for other in others:
-            self._tell(ready, other, block, micro_batch)
+            self._signal(ready, other, block, micro_batch)
 
     def _ready(self, block: int, micro_batch: int, device: int) -> int:
         """Return a value that becomes available when a device has ended earlier work and has all inputs of a run."""
@@ -412,7 +414,7 @@ class _Partitioning:
         arrived = self._arrived.pop(device, set()) - {there}
         return self._build.one("after", [there, *(sorted(arrived) or [there])], self._tag(op, block, micro_batch))
 
-    def _tell(self, ready: int, to: int, block: int, micro_batch: int) -> None:
+    def _signal(self, ready: int, to: int, block: int, micro_batch: int) -> None:
         """Make the next operation of a device wait until another device is ready."""
         tag = self._tag(self._ops_of[block][0], block, micro_batch)
         self._arrived[to].add(self._build.one("delay", [ready], tag, seconds=0.0, to=to))

@@ -178,7 +178,7 @@ class _Backward:
         self._layers = list(map(layer_of, graph.operators))
         sizes = Counter(self._layers)
         followed = {self._layers[one] for one, other in graph.arcs if self._layers[one] != self._layers[other]}
-        self._again = [recompute and sizes[each] > 1 and each in followed for each in self._layers]
+        self._recomputed = [recompute and sizes[each] > 1 and each in followed for each in self._layers]
         """Whether each operator is recomputed, by index."""
 
     def training_graph(self) -> OperatorGraph:
@@ -204,7 +204,7 @@ class _Backward:
             operator, sources, keeps = graph.operators[index], graph.predecessors[index], self._rules[index].keeps
             if _is_view(operator) and len(sources) == 1:
                 roots[index] = roots[sources[0]]
-            if self._again[index]:
+            if self._recomputed[index]:
                 tensors, keeps = {each for each in sources if self._layers[each] != self._layers[index]}, "inputs"
             elif operator.activation_bytes is not None:
                 continue
@@ -245,7 +245,7 @@ class _Backward:
         may_learn = not self._graph.predecessors[index] and operator.weight_bytes is None
         by_inputs = rule.inputs if self._wanted(index) or may_learn else 0.0
         by_weights = rule.weights if operator.weight_bytes else 0.0
-        share, half = by_inputs + self._again[index], "input_gradient" if split else "backward"
+        share, half = by_inputs + self._recomputed[index], "input_gradient" if split else "backward"
         share += 0.0 if split else by_weights
         sent, kind = self._sent(index)[0], f"{operator.kind}_" if operator.kind else ""
         yield _scaled(operator, share, f"{operator.name}/backward", f"{kind}{half}", sent)
@@ -273,7 +273,7 @@ class _Backward:
             yield Edge(name, target, size_of(self._graph, index), self._graph.output_cost[index] if has_costs else None)
             if chain:
                 yield Edge(names[-1], target, *self._sent(chain[-1]))
-        if split and self._again[index]:  # The backward operator also produces the recomputed tensors.
+        if split and self._recomputed[index]:  # The backward operator also produces the recomputed tensors.
             yield Edge(mate, weights, *self._sent(index))
 
 

@@ -68,7 +68,7 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
         raise InputError("Recomputation" if recomputes else "Split backward", "needs training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
     graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
-    graph = replace(graph, network=_words(family, spec))
+    graph = replace(graph, network=_network_text(family, spec))
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
 
 
@@ -107,7 +107,7 @@ def parameters_of(graph: OperatorGraph) -> int | None:
     return sum(model.program.types[value].elements for value in weights)
 
 
-def _words(family: str, spec: GraphSpec) -> str:
+def _network_text(family: str, spec: GraphSpec) -> str:
     """Return the family and its changed options as a text that `network_of` can parse."""
     values = (
         (name, str(value).lower() if isinstance(value, bool) else value)

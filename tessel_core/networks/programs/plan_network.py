@@ -216,16 +216,16 @@ class _Lowering:
         """Return the program of the schedule."""
         for b, m, _ in runs_in_order(self._schedule):
             self._run(b, m)
-            self._mark((b, m))
-            self._hand_on(b, m)
-            self._mark(None)
+            self._assign_to((b, m))
+            self._send_output(b, m)
+            self._assign_to(None)
         self._update()
-        self._mark(None)
+        self._assign_to(None)
         values, pieces = (tuple(each[i] for each in self._outputs) for i in (0, 1))
         model = Distributed(self._build.finish(values), tuple(self._pieces), pieces, {})  # type: ignore[arg-type]
         return ScheduleProgram(model, tuple(self._run_of))
 
-    def _mark(self, run: Run | None) -> None:
+    def _assign_to(self, run: Run | None) -> None:
         """Record that all operations since the last call belong to `run`."""
         self._run_of += [run] * (self._build.operations - len(self._run_of))
 
@@ -358,7 +358,7 @@ class _Lowering:
                 more = [self._build.one("accumulate", pair, Tag(micro_batch=m)) for pair in pairs]
             self._sums[layer, part] = more
 
-    def _hand_on(self, b: int, m: int) -> None:
+    def _send_output(self, b: int, m: int) -> None:
         """Send the output of a run to those devices of its successors that do not have it."""
         makers = self._plan.blocks[b].devices
         for arc in self._outgoing[b]:

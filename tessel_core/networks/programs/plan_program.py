@@ -62,7 +62,7 @@ class _Lowering:
 
     def program(self) -> Program:
         """Return the program of the schedule."""
-        pieces = _pieces(self._schedule)
+        pieces = _acquired(self._schedule)
         for b, m, start in runs_in_order(self._schedule):
             self._run(b, m, start, pieces[b, m])
         return self._build.finish(sorted({value for _, value in self._last.values()} - set(self._static)))
@@ -79,13 +79,13 @@ class _Lowering:
         tag, name = self._tag(b, m), f"{self._names[b]}.m{m}"
         named = [name, *(f"{name}.held{i}" for i in range(len(pieces)))]
         done, *held = self._build.append("block", taken, tuple(attributes.items()), tag, named)
-        self._hand_on(b, m, start + block.duration, done)
+        self._pass_token(b, m, start + block.duration, done)
         for (_, _, releasing), value in zip(pieces, held, strict=True):
             self._held[releasing, m].append(value)
         for d in block.devices:
             self._last[d] = start + block.duration, done
 
-    def _hand_on(self, b: int, m: int, end: int, done: int) -> None:
+    def _pass_token(self, b: int, m: int, end: int, done: int) -> None:
         """Pass the token of a run to its successors. It passes through a delay if there is a lag or another device."""
         for after, lag in self._plan.successors[b]:
             block = self._plan.blocks[after]
@@ -116,7 +116,7 @@ class _Lowering:
         return Tag(block.devices[0], m, phase or str(block.kind))
 
 
-def _pieces(schedule: Schedule) -> dict[Run, list[tuple[int, int, int]]]:
+def _acquired(schedule: Schedule) -> dict[Run, list[tuple[int, int, int]]]:
     """Return, for each run, the memory that it acquires, as (device, amount, block that releases it).
 
     In a well-formed plan, a block releases only memory that the micro-batch holds on the device, whatever the order of
