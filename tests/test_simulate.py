@@ -141,7 +141,7 @@ def test_what_cannot_be_asked_says_so_in_a_sentence() -> None:
         evaluate_grid(find_family("mlp"), Grid(ranges()), MESH, link_sharing=True, semantics=Semantics.DISTIR)
     small = find_mesh("v100-1")
     for costs, compat in ((MeshCosts(small), None), (DistIrCosts(with_host(small)), "distir")):
-        with pytest.raises(InputError, match=r"^device 2: is not in mesh v100-1, whose devices are "):
+        with pytest.raises(InputError, match=r"^device 2: is not in mesh v100-1, "):
             simulate(program, costs=costs, compat=compat)
     for compat in (None, "distir"):
         with pytest.raises(InputError, match=r"^matmul: does not state its duration, so it needs a mesh$"):

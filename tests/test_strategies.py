@@ -147,7 +147,7 @@ def test_distir_does_not_know_zero() -> None:
     )
     (found,) = evaluate(MLP, [each], mesh, Semantics.DISTIR)
     assert found.reason.startswith("DistIR's rules have no cost for ZeRO")
-    with pytest.raises(InputError, match="DistIR has no sharded"):
+    with pytest.raises(InputError, match="DistIR.s rules have no cost for ZeRO"):
         simulate_strategy(MLP, each.spec, each.strategy, mesh, Semantics.DISTIR)
 
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_says_why(strategy: Strategy, reason: str) -> None:
     (found,) = evaluate(MLP, [Configuration(spec, strategy)], mesh)
     assert found.reason.startswith(reason)
     assert math.isnan(found.latency)
-    with pytest.raises(InputError, match=reason):
+    with pytest.raises(InputError, match=re.escape(reason)):
         simulate_strategy(MLP, spec, strategy, mesh)
 
 
