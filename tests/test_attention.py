@@ -305,7 +305,8 @@ def test_what_cannot_be_unfused_is_refused() -> None:
     model = gpt_forward(small_gpt(2, 4))
     for changed in (Gradients()(model), TensorParallel(2)(model)):
         with pytest.raises(
-            InputError, match=r"^unfused attention: must come first: it needs the forward pass of one device"
+            InputError,
+            match=r"^unfused attention: must be the first transform, because it needs the forward pass of one device",
         ):
             UnfusedAttention()(changed)
     with pytest.raises(InputError, match=r"^unfused attention: cannot rewrite .*core, because it has a bias$"):

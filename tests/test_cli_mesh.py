@@ -243,7 +243,7 @@ MIXED = ("place", "chain.json", "--mesh", "pair.json")
         ((*MIXED[:2], "--mesh", "none.json"), "none.json: No such file"),
         ((*MIXED[:2], "--mesh", "t.json"), "t.json: is an operator graph, but a device mesh is needed"),
         ((*MIXED[:2], "--mesh", "h200-2"), "operator a: fits nowhere"),
-        (("place", "bare.json", "--mesh", "h200-2"), "operator a: has neither a time nor flops nor bytes"),
+        (("place", "bare.json", "--mesh", "h200-2"), "operator a: has no time, and no flops or bytes from which"),
         (("place", "edges.json", *MIXED[2:], "--communication", "blocking"), "edge a -> b: has no bytes"),
         (("place", "pair.json", "--mesh", "h200-2"), "pair.json: is a device mesh, but an operator graph is needed"),
         ((*MIXED, "--dtype", "int3"), "--dtype: must be one of fp32, "),

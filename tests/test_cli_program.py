@@ -103,7 +103,7 @@ def test_groups_of_devices(tessel: Tessel, degree: int) -> None:
         (("program", "p.json", *ASKED[-4:]), "error: p.json: "),
         (
             ("program", "other.json", *ASKED[-4:]),
-            "error: other.json: graph gpt-training: was changed, so it does not show",
+            "error: other.json: graph gpt-training: was changed, so it no longer shows",
         ),
         ((*ASKED, "--per-node", 2), "error: --per-node: is for a --mesh named KIND-COUNT"),
     ],

@@ -219,7 +219,7 @@ def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
         ("--out r.sqlite --micro-batches 2,x", "--micro-batches: must be whole numbers separated by commas, got '2,x'"),
         ("--out r.sqlite --memory 1.5", "--memory: must be whole numbers separated by commas, got '1.5'"),
         ("--out r.sqlite --memory inf", "--memory: must be whole numbers separated by commas, got 'inf'"),
-        ("--out r.sqlite --micro-batches ,", "numbers of micro-batches: a sweep needs at least one"),
+        ("--out r.sqlite --micro-batches ,", "numbers of micro-batches: must have at least one value"),
         ("--out r.sqlite --dtype fp7", "--dtype: must be one of"),
         ("--out r.sqlite --mesh h20-3", "--mesh: 'h20-3' is neither a file nor the name of a mesh"),
         ("--out r.sqlite --graph none.json", "none.json: "),

@@ -247,7 +247,7 @@ def test_attributes_of_costs_are_read_back() -> None:
     [
         ("relu", {"format": "fp8"}, "cannot have a format"),
         ("matmul", {"format": "fp4"}, "format must be fp8, got 'fp4'"),
-        ("matmul", {"casts": (3, 5)}, "casts need a format"),
+        ("matmul", {"casts": (3, 5)}, "casts needs the attribute format"),
         ("matmul", {"format": "fp8", "casts": (3,)}, r"casts must have 2 entries, got \(3,\)"),
         ("add", {"fused": (1, 1, 1)}, r"fused must have 4 entries, got \(1, 1, 1\)"),
         ("add", {"fused": (1, -1, 1, 1)}, "fused must be at least 0"),
@@ -295,7 +295,7 @@ def test_compiled_layers_keep_as_much_as_was_measured(size: str, kept: int) -> N
 def test_distir_knows_no_compiled_kernels() -> None:
     family = find_family("mlp")
     why = why_not(family, family.spec(), Strategy(compiled=True), None, Semantics.DISTIR)
-    assert why == "DistIR only cuts by replicas, layers and stages, so its rules give no cost for this"
+    assert why == "DistIR's rules have costs only for data, tensor and pipeline parallelism"
 
 
 def test_the_command_line_compiles(tessel: Tessel) -> None:

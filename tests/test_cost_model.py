@@ -179,7 +179,7 @@ def test_other_devices_take_their_own_peaks():
 
 def test_a_format_without_units_is_computed_in_fp32_and_fp8_is_refused():
     assert rates_of(ONE, "fp8").matrix == pytest.approx(0.93 * 1979e12), "measured beside bf16"
-    with pytest.raises(InputError, match=r"^device d: has no flops.fp8, from which times are derived$"):
+    with pytest.raises(InputError, match=r"^device d: has no flops.fp8, from which times could be derived$"):
         rates_of(V100.device("d"), "fp8")
     assert rates_of(V100.device("d"), "bf16").matrix == V100.device("d").peak("fp32")
     faster = Device("d", "new", flops=(PeakRate("fp8", 2e15), PeakRate("bf16", 1e15)), memory_bandwidth=1e12)
@@ -197,7 +197,7 @@ def test_training_launches_take_longer_than_inference():
 def test_times_of_other_kinds_than_the_fitted_one_are_called_estimates():
     assert origin_of_times(find_mesh("h200-8")) == "times fitted on an H200"
     assert origin_of_times(find_mesh("h200-8-a100-8")) == "times estimated for a100"
-    assert origin_of_times(find_mesh("b200-8")) == "times from fractions of the peak measured on b200"
+    assert origin_of_times(find_mesh("b200-8")) == "times from measured fractions of the peak of b200"
 
 
 # Bad input.
@@ -207,7 +207,7 @@ def test_a_rate_that_is_missing_is_named_only_where_it_is_needed():
     bare = Device("odd", "odd", memory_bandwidth=1e12)
     known = Operator("o", flops=1.0, bytes=1.0, times=(DeviceTime("odd", 3.0),))
     assert timed(OperatorGraph("g", (known,)), [bare]).operators[0].time_on("odd") == 3.0
-    with pytest.raises(InputError, match=r"^device odd: has no flops.bf16, from which times are derived$"):
+    with pytest.raises(InputError, match=r"^device odd: has no flops.bf16, from which times could be derived$"):
         timed(OperatorGraph("g", (Operator("o", flops=1.0),)), [bare])
     with pytest.raises(InputError, match=r"^dtype: 'int3' is not known"):
         operator_terms(Operator("o", flops=1.0), ONE, "int3")

@@ -55,7 +55,7 @@ def test_a_device_without_bf16_computes_in_fp32() -> None:
 
 
 def test_what_cannot_be_derived_is_named() -> None:
-    with pytest.raises(InputError, match=r"^operator o: has neither a time nor flops nor bytes"):
+    with pytest.raises(InputError, match=r"^operator o: has no time, and no flops or bytes from which"):
         costed(OperatorGraph("one", (Operator("o"),)), MESH, CostOptions())
     with pytest.raises(InputError, match=r"^graph one: its times are in ms"):
         costed(OperatorGraph("one", (Operator("o"),), time_unit="ms"), MESH, CostOptions())

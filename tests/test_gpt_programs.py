@@ -244,11 +244,11 @@ def test_printed_programs_are_read_back(degrees: tuple[int, int, int, int]) -> N
         (lambda: gpt_spec("gpt5"), f"model: 'gpt5' is not known, known are {', '.join(GPT_SPECS)}"),
         (
             lambda: gpt_decode(small_gpt(2, 1), 5),
-            "tokens: 5 and 1 more must be at most the 5 that have a position",
+            "tokens: 5 and 1 more must be at most 5, the number of positions",
         ),
         (
             lambda: gpt_inference(small_gpt(2, 1), 0),
-            "tokens: 0 and 0 more must be at most the 5 that have a position",
+            "tokens: 0 and 0 more must be at most 5, the number of positions",
         ),
         (
             lambda: TensorParallel(3)(gpt_training(GptSpec(2, 12, 4, 7, 3))),

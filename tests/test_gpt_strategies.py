@@ -97,7 +97,7 @@ def test_pipelines_that_run_both_ways_balance_the_head() -> None:
     for strategy, why in (
         (
             Strategy(1, 1, 4, 15, "chimera"),
-            "runs the network both ways, half of the micro-batches each, and 15 are odd",
+            "runs half of the micro-batches in each direction, so their number must be even, got 15",
         ),
         (Strategy(2, 1, 2, 2, "dualpipe", zero=True), "keeps two copies of the network"),
     ):
@@ -229,8 +229,8 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
         ({}, Strategy(tensor=5), "12 heads do not divide among 5 devices"),
         ({}, Strategy(data=3), "a batch of 32 does not divide into 3 x 1 parts"),
         ({}, Strategy(pipeline=13), "13 stages need at least 13 layers, but the network has 12"),
-        ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has neither a backward"),
-        ({"mode": "prefill"}, Strategy(zero=True), "inference has neither a backward"),
+        ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has no backward pass and no optimizer"),
+        ({"mode": "prefill"}, Strategy(zero=True), "inference has no backward pass and no optimizer"),
         ({"size": "gpt3-175b"}, Strategy(), "gpu0 needs 4.97 TB of memory, "),
     ],
 )
@@ -248,7 +248,7 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
         ("--tensor 5", "12 heads do not divide among 5 devices"),
         ("--mode dreaming", "mode: must be one of training, prefill, decode, got 'dreaming'"),
         ("--mode decode --tokens-before 1024", "--tokens-before: decode takes 1 to 1023 tokens, got 1024"),
-        ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
+        ("--tokens-before 5", "--tokens-before: training uses whole sequences, got 5"),
         ("--recompute some", "'some' is not one of 'none', 'selective', 'full'"),
         (
             "--recompute",
@@ -258,7 +258,7 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
             "--recompute --zero",
             "error: --recompute: needs a value; the earlier meaning of a bare --recompute is --recompute full",
         ),
-        ("--mode decode --recompute full", "inference has neither a backward"),
+        ("--mode decode --recompute full", "inference has no backward pass and no optimizer"),
     ],
 )
 def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:

@@ -168,7 +168,10 @@ def test_what_cannot_be_trained_is_refused() -> None:
     spec = small_gpt(1, 2)
     for model, sentence in (
         (gpt_inference(spec), "operation 17 (matmul) returns an output that is not a loss, so its gradient is unknown"),
-        (gpt_training(spec), "gradients: must come first: they need the forward pass of one device"),
+        (
+            gpt_training(spec),
+            "gradients: must be the first transform, because they need the forward pass of one device",
+        ),
     ):
         with pytest.raises(InputError) as error:
             Gradients()(model)

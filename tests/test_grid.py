@@ -61,8 +61,8 @@ def test_a_grid_is_refused_by_its_size_before_any_work() -> None:
     ("words", "why"),
     [
         ("1..1000000000", r"--data: '1\.\.1000000000' has 1,000,000,000 values, more than the 200,000"),
-        ("1..8x1", "--data: multiplies by 2 or more and begins at 1 or more"),
-        ("0..8x2", "--data: multiplies by 2 or more and begins at 1 or more"),
+        ("1..8x1", "--data: must multiply by 2 or more and begin at 1 or more"),
+        ("0..8x2", "--data: must multiply by 2 or more and begin at 1 or more"),
         ("-1", "--data: must be numbers and ranges such as"),
         ("1..", "--data: must be numbers and ranges such as"),
         ("", "data: its range has no values"),
@@ -181,7 +181,7 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
         ("--context-method star", "--context-method: 'star' is not known, known are ring, all-to-all"),
         ("--grad-dtype int8", "--grad-dtype: must be one of fp32, bf16, fp16, got 'int8'"),
         ("--context 0", "--context: must be at least 1, got 0"),
-        ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
+        ("--tokens-before 5", "--tokens-before: training uses whole sequences, got 5"),
         (
             "--width 5",
             "--width: is not a size of gpt, which has size, layers, hidden, heads, vocabulary, sequence, batch, ",
@@ -199,7 +199,7 @@ def test_ways_to_cut_that_make_no_sense(tessel: Tessel, words: str, error: str) 
     [
         ({"context": (2,)}, NO_SEQUENCE),
         ({"expert": (2,)}, NO_EXPERTS),
-        ({"zero": (3,)}, "ZeRO-3 needs several replicas to share among, but there is one"),
+        ({"zero": (3,)}, "ZeRO-3 needs several replicas, but there is only one"),
     ],
 )
 def test_what_a_network_has_not_is_not_shared(choice: dict[str, tuple[int, ...]], why: str) -> None:
@@ -376,7 +376,7 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
         ("mlp --tensor 3", "a width of 512 does not divide among 3 devices"),
         ("mlp --pipeline 9", "9 stages need at least 9 layers, but the network has 8"),
         ("mlp --data 0", "data: must be a whole number of at least 1, got 0"),
-        ("mlp --data 8 --mesh h200-4", "it takes 8 devices, the mesh has 4"),
+        ("mlp --data 8 --mesh h200-4", "it needs 8 devices, but the mesh has 4"),
         ("mlp --uniform-mesh 1e13,1e12,0 --data 2", "a link: bandwidth must be above 0, got 0"),
         ("mlp --uniform-mesh 1e13,1e12", "--uniform-mesh: must be FLOPS,BYTES_PER_S,GBPS, got '1e13,1e12'"),
         (

@@ -142,7 +142,7 @@ def test_a_schedule_from_a_file_says_what_is_not_known_and_what_is_not_proved_an
     assert report.solution is not None
     found = evaluate_file(read_schedule(schedule_text(report.solution, report).encode()))
     page = PageReader(page_of(found))
-    assert "unknown: the schedule was read from a file and checked again" in page.text
+    assert "unknown, because the schedule was read from a file (its rules were checked again)" in page.text
     claimed = "The file says that its makespan is proved optimal; not proved here."
     assert (claimed in page.text) == (report.makespan_bound > found.makespan_bound)
 

@@ -196,7 +196,7 @@ def test_the_command_takes_a_module(tessel: Tessel) -> None:
         ("gpt.onnx", ("--dtype", "bf16"), "does not apply to an ONNX model"),
         ("gpt.onnx", ("--set", "wheels=4"), "is not an open size"),
         ("fixed.onnx", ("--micro-batch-size", "2"), "fixes its batch at 3"),
-        ("fixed.onnx", (), "the nearest that do: 15 and 18"),
+        ("fixed.onnx", (), "the nearest batches that do: 15 and 18"),
         ("module.py", (), "is"),
         ("nothing", (), "is not a preset, family or file"),
         ("bert12", (), "is not a preset"),

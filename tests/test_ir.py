@@ -34,7 +34,7 @@ def test_what_is_opaque_has_costs_and_no_meaning() -> None:
     assert OPERATORS["opaque"].work(types, (), dict(attributes)) == Work(3.0, 9.0)
     with pytest.raises(InputError) as told:
         OPERATORS["opaque"].compute(drawn(types, 1), dict(attributes))
-    assert str(told.value) == "operator top_k: has costs but no meaning, so the program cannot be executed"
+    assert str(told.value) == "operator top_k: has costs but no computation, so the program cannot be executed"
 
 
 @pytest.mark.parametrize("kind", [each for each in OPERATORS if each != "opaque"])
@@ -302,7 +302,7 @@ def test_adam_as_published() -> None:
             {"experts": 4},
             "rows of experts: must be as many as the 4 choices, got 2",
         ),
-        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: must count steps from 1, got 0"),
+        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: needs a step of at least 1, got 0"),
     ],
 )
 def test_numbers_that_make_no_sense_are_named(kind: str, arrays: list[Array], values: Values, why: str) -> None:
@@ -339,7 +339,7 @@ def test_a_sound_program_is_verified_and_runs() -> None:
         ),
         (
             lambda p: replace(p, types=(*p.types[:2], X, p.types[3])),
-            "operation 0 (matmul): outputs fp32[4, 6]@1, but its inputs give fp32[4, 2]@1",
+            "operation 0 (matmul): outputs fp32[4, 6]@1, but its inputs imply fp32[4, 2]@1",
         ),
         (lambda p: replace(p, types=(*p.types, X)), "types: include %4, which no operation defines"),
     ],
@@ -365,7 +365,7 @@ def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ign
         ),
         ("{to=2}", "{to=1}", "p: operation 1 (send): must send to another device than 1, which has the tensor"),
         ("return %3", "", "p: end: the line 'return …' is missing"),
-        ("return %3", "return %3\nreturn %3", "p: line 7: stands after the line 'return', which must be the last"),
+        ("return %3", "return %3\nreturn %3", "p: line 7: follows the line 'return', which must be the last line"),
     ],
 )
 def test_the_reader_names_the_line(old: str, new: str, why: str) -> None:

@@ -82,7 +82,7 @@ def test_printed_programs_are_read_back(degrees: tuple[int, int, int, int]) -> N
         (DataParallel(0), "data parallelism: must be a whole number of at least 1, got 0"),
         (TensorParallel(5), "w0: its 8 along axis 1 do not divide into 5 equal parts"),
         (Pipeline(chain_schedule(2, 5)), "x: its 12 along axis 0 do not divide into 5 equal parts"),
-        (Pipeline(chain_schedule(4, 2)), "pipeline: 4 stages need as many layers, there are 3"),
+        (Pipeline(chain_schedule(4, 2)), "pipeline: 4 stages need at least 4 layers, but there are 3"),
     ],
 )
 def test_what_does_not_divide_is_named(change, why: str) -> None:  # type: ignore[no-untyped-def]

@@ -125,7 +125,7 @@ def gap() -> Schedule:
         ),
         (lambda: sequential("v-shape-4"), 'block F0 has no label that names its layers, such as "layers 0–7"'),
         (lambda: sequential("gpt-1m-vocab-m-4"), "block E is on 4 devices, but a stage must be on one"),
-        (gap, "block F2 begins with layer 17, but layer 16 is next"),
+        (gap, "block F2 begins with layer 17, but must begin with layer 16"),
     ],
     ids=["zb-v", "mt5", "unlabelled", "sharded", "gap"],
 )
@@ -133,7 +133,7 @@ def test_what_a_layout_cannot_say_is_refused_with_what_works(schedule, why: str)
     objection = EXPORTS["megatron"].objection(schedule())
     assert objection.startswith(why)
     assert objection.endswith(
-        "; this export needs a V or a loop of GPT layers; a PyTorch CSV can express any chain of stages"
+        "; this export needs stages of GPT layers in a V or a loop; a PyTorch CSV can express any chain of stages"
     )
 
 

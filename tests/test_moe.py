@@ -141,7 +141,7 @@ def test_an_imbalance_below_1_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"active": 5}, "must be at most the 4 experts"),
+        ({"active": 5}, "must be at most 4, the number of experts"),
         ({"rotary_size": 6}, "must be below the head size"),
         ({"tensor_parallel": 2}, "must divide the expert width"),
     ],

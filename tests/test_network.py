@@ -16,7 +16,7 @@ from tessel_core.networks.programs.plan_layers import Network
 from tessel_core.samples import list_samples, load_sample
 
 FORWARD, BACKWARD, WEIGHT, OTHER = BlockKind
-NONE = "computes the gradient of no forward block on its devices"
+NONE = "belongs to no forward block on its devices, so it has no gradient to compute"
 
 
 def named(plan: MicroBatchPlan, found: dict[int, tuple[int, ...]]) -> dict[str, list[str]]:
@@ -95,8 +95,11 @@ def test_one_backward_block_runs_the_gradients_of_several_layers_on_its_device()
         (chain(*each("B0 F0", 0, 0)), f"block B0: {NONE}"),
         (chain(*each("F0 B0", 0, 1)), f"block B0: {NONE}"),
         (chain(*each("F0 F1 B0", 0, 1, 0), more="F0 B0"), f"block B0: {NONE}"),
-        (chain(*each("F0 W0", 0, 0)), "block W0: completes no backward blocks on its devices, not one"),
-        (chain(*each("F0 B0 W0 W1", 0, 0, 0, 0), more="B0 W1"), "block W0: completes B0, as W1 already does"),
+        (
+            chain(*each("F0 W0", 0, 0)),
+            "block W0: completes no backward blocks on its devices, but must complete exactly one",
+        ),
+        (chain(*each("F0 B0 W0 W1", 0, 0, 0, 0), more="B0 W1"), "block W0: completes B0, which W1 already completes"),
         (
             chain(*each("F0 F1 F2 B2 B1 B0", 0, 1, 2, 2, 1, 0), more="F0 F2"),
             "block F2: uses the output of F0, but no dependency from B2 to B0 returns the gradient",
@@ -107,4 +110,4 @@ def test_one_backward_block_runs_the_gradients_of_several_layers_on_its_device()
 def test_a_plan_without_a_network_is_one_sentence(plan: MicroBatchPlan, why: str) -> None:
     with pytest.raises(InputError) as raised:
         Network.of(plan)
-    assert str(raised.value) == f"{why}, so the plan has no network; --stand-ins run any plan"
+    assert str(raised.value) == f"{why}, so the plan has no network; use --stand-ins to run any plan"

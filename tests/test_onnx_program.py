@@ -73,7 +73,7 @@ def test_what_has_no_meaning_is_known_by_its_costs() -> None:
     """Its time is that of the operator graph. The error on execution names the operator."""
     model = node("TopK", (5, 100), ints(8), outputs=2)
     program = imported(model)
-    known_by = "operators without an equivalent operation are known only by their costs"
+    known_by = "operators without an equivalent operation have only a cost"
     assert program.warnings == (f"{known_by}: TopK (1, first y0)",)
     (op,) = program.model.program.ops
     assert program.model.program.types_of(op.outputs) == (TensorType("fp32", (5, 8), 1), TensorType("int64", (5, 8), 1))
@@ -85,7 +85,7 @@ def test_what_has_no_meaning_is_known_by_its_costs() -> None:
     assert simulate(program.model.program, mesh, compat="distir").latency == 1e-5
     with pytest.raises(InputError) as told:
         program.model.run({"x0": np.ones((5, 100), np.float32)})
-    assert str(told.value) == "operator top_k: has costs but no meaning, so the program cannot be executed"
+    assert str(told.value) == "operator top_k: has costs but no computation, so the program cannot be executed"
 
 
 def test_branches_hold_their_weights() -> None:
@@ -97,7 +97,7 @@ def test_branches_hold_their_weights() -> None:
         ("choice.constants", 64),
     ]
     assert program.warnings[0].startswith("the subgraphs of If (1, first choice)")
-    assert program.warnings[1].endswith("known only by their costs: If (1, first choice)")
+    assert program.warnings[1].endswith("have only a cost: If (1, first choice)")
 
 
 def test_quantized_weights_are_held_as_they_are() -> None:
@@ -185,7 +185,7 @@ def test_a_model_is_simulated(tessel: Tessel) -> None:
     distir = tessel("simulate", "mlp.onnx", "--set", "batch=4", "--compat", "distir", "--json").document
     assert distir["events"] == 3
     assert tessel("simulate", "mlp.onnx").err == "note: mlp.onnx: the file leaves batch open; it is taken as 1\n"
-    assert "known only by their costs: If (1, first choice)" in tessel("simulate", "branches.onnx").err
+    assert "have only a cost: If (1, first choice)" in tessel("simulate", "branches.onnx").err
 
 
 WORDS: list[tuple[tuple[object, ...], str]] = [
@@ -196,7 +196,7 @@ WORDS: list[tuple[tuple[object, ...], str]] = [
     (("mlp.onnx", "--set", "batch"), "--set: wants NAME=N, with a whole number, got 'batch'"),
     (("mlp.onnx", "--tensor", 2), "--tensor: is for networks"),
     (("mlp.onnx", "--batch", 2), "--batch: is for networks"),
-    (("text.txt", "--data", 2), "text.txt: is a program's text, which already fixes its sizes and devices"),
+    (("text.txt", "--data", 2), "text.txt: is the text of a program, whose sizes and devices cannot be changed"),
     (("text.onnx",), "text.onnx: No such file or directory"),
     (
         ("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"),

@@ -52,7 +52,7 @@ MIXED: list[tuple[onnx.ModelProto, str]] = [
     (node("Slice", (6, 4), ints(0), ints(1)), "operation 0 (strided_slice): mixes the samples of a batch"),
     (node("Reshape", (6, 4), ints(4, 6)), ""),
     (node("Gather", (6, 4), ints(0)), "operation 0 (take): mixes the samples of a batch"),
-    (node("CumSum", (6, 4), np.array(0)), "operation 0 (cum_sum): has no rule that keeps samples apart"),
+    (node("CumSum", (6, 4), np.array(0)), "operation 0 (cum_sum): has no rule for its sample axis"),
     (node("Expand", (6, 1), ints(6, 4)), ""),
 ]
 
@@ -122,5 +122,5 @@ def test_an_output_without_samples_is_not_divided() -> None:
     writer.add("Relu", "x", to="y")
     writer.add("Neg", "z", to="n")
     whole = imported(writer.model([takes("x", 4, 2), takes("z", 3)], ["y", "n"])).model
-    with pytest.raises(InputError, match="output n: has no axis of samples, so it cannot be divided among replicas"):
+    with pytest.raises(InputError, match="output n: has no sample axis, so it cannot be divided among replicas"):
         with_samples(whole, {"x": 0})

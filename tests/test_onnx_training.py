@@ -117,7 +117,7 @@ def test_whole_numbers_have_no_gradient() -> None:
 
 
 def test_what_cannot_be_trained_is_one_sentence() -> None:
-    with pytest.raises(InputError, match=r"^program test_model: has no weights that its results depend on$"):
+    with pytest.raises(InputError, match=r"^program test_model: has no weights on which its results depend$"):
         trained(node("Relu", (2, 3)))
     writer = Writer()
     writer.add("Floor", writer.add("MatMul", "x", writer.weight("w", 4, 4), to="y"), to="floor")

@@ -312,9 +312,9 @@ ULYSSES = Strategy(context=8, context_method=ContextMethod.ALL_TO_ALL)
         ("moe", Strategy(data=8, expert=8), "4 experts do not divide among 8 devices"),
         ("moe", Strategy(tensor=2, expert=2), "sequence parallelism"),
         ("llama", Strategy(context=3), "8 tokens do not divide into 6 equal chunks"),
-        ("llama", ULYSSES, "4 heads of keys and values do not divide among 8 devices (tensor by context)"),
+        ("llama", ULYSSES, "4 heads of keys and values do not divide among 8 devices (tensor x context)"),
         ("llama", Strategy(context=2, attention=AttentionKernel.UNFUSED), "context parallelism needs fused attention"),
-        ("llama", Strategy(zero=3), "ZeRO-3 needs several replicas to share among, but there is one"),
+        ("llama", Strategy(zero=3), "ZeRO-3 needs several replicas, but there is only one"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(name: str, strategy: Strategy, why: str) -> None:

@@ -120,7 +120,7 @@ def test_stages_lie_whole_on_one_rank_and_talk_with_neighbours() -> None:
     assert objection(**moved("W3", 0)) == "block W3 is on gpu0 and F3 on gpu3, but a stage must be on one device"
     skip = replace(plan.dependencies[0], predecessor="F0", successor="F2")
     assert objection(dependencies=(*plan.dependencies, skip)) == (
-        "block F2 takes a tensor from F0, but stages can only exchange tensors with their neighbours"
+        "block F2 uses a tensor of F0, but stages can only exchange tensors with their neighbours"
     )
     more = (*plan.devices, replace(plan.devices[0], name="spare"))
     assert objection(devices=more) == "device spare runs nothing, but every rank needs a stage"

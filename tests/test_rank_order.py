@@ -198,9 +198,9 @@ def test_buckets_pay_the_latency_once() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("tensor,data", "misses pipeline"),
+        ("tensor,data", "must name each of tensor, data, pipeline once, but misses pipeline"),
         ("tensor,tensor,data,pipeline", "names tensor 2 times"),
-        ("tensor,data,pipe", "'pipe' is not a dimension; these are tensor, context, expert, data, pipeline"),
+        ("tensor,data,pipe", "'pipe' is not a dimension; dimensions are tensor, context, expert, data, pipeline"),
         ("", "'' is not a dimension"),
     ],
 )

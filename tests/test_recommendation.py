@@ -248,7 +248,7 @@ def test_half_of_the_devices_take_longer() -> None:
 
 def test_a_batch_that_nothing_divides_names_the_nearest() -> None:
     ranges = SearchRanges(tensor=(1,), pipeline=(1,), context=(1,))
-    with pytest.raises(InputError, match="the nearest that do: 8 and 16"):
+    with pytest.raises(InputError, match="the nearest batches that do: 8 and 16"):
         recommend(question("llama-3-8b", EIGHT, 12, ranges, **SMALL))
 
 
@@ -401,7 +401,7 @@ def test_a_layout_must_have_all_layers(tessel: Tessel) -> None:
     asked = ("simulate", "gpt", "--layers", "4", "--pipeline", "2", "--batch", "4", "--micro-batches", "4")
     assert tessel(*asked, "--layout", "3,1")[0] == 0
     code, _, error = tessel(*asked, "--layout", "3,2")
-    assert (code, "5 layers together, the network has 4" in error) == (2, True)
+    assert (code, "5 layers in total, but the network has 4" in error) == (2, True)
 
 
 def test_the_command_answers_in_json(tessel: Tessel, tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_the_command_writes_the_searched_order(tessel: Tessel, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--global-batch", "12", "--pipeline", "1", "--tensor", "1", "--context", "1"), "the nearest that do"),
+        (("--global-batch", "12", "--pipeline", "1", "--tensor", "1", "--context", "1"), "the nearest batches that do"),
         (("--global-batch", "16", "--recompute", "some"), "is not known"),
         (("--global-batch", "16", "--tensor", "two"), "must be numbers and ranges"),
         (("--global-batch", "16", "--launch", "torchtitan"), "go together"),

@@ -78,7 +78,7 @@ def test_collectives_go_around_in_rings() -> None:
 
 
 def test_a_device_that_the_mesh_does_not_have_is_named() -> None:
-    with pytest.raises(InputError, match=r"^device 2: is not in mesh mesh, which has 1"):
+    with pytest.raises(InputError, match=r"^device 2: is not in mesh mesh, whose devices are 1 to 1"):
         simulate(two_sends(), mesh(1))
 
 

@@ -109,9 +109,19 @@ def test_replicas_share_the_optimizers_state() -> None:
 @pytest.mark.parametrize(
     ("family", "spec", "strategy", "told"),
     [
-        (MLP, MLP.spec(2, 10, 16, "fp32"), Strategy(4, zero=True), "weights 10 wide do not divide among 4 replicas"),
-        (GPT, GPT.spec("gpt2", batch=10), Strategy(5, zero=True), "weights 768 wide do not divide among 5 replicas"),
-        (GPT, GPT.spec("gpt2", batch=9), Strategy(3, 256, zero=True), "it takes 768 devices"),
+        (
+            MLP,
+            MLP.spec(2, 10, 16, "fp32"),
+            Strategy(4, zero=True),
+            "weights with an axis of 10 do not divide among 4 replicas",
+        ),
+        (
+            GPT,
+            GPT.spec("gpt2", batch=10),
+            Strategy(5, zero=True),
+            "weights with an axis of 768 do not divide among 5 replicas",
+        ),
+        (GPT, GPT.spec("gpt2", batch=9), Strategy(3, 256, zero=True), "it needs 768 devices"),
         (MLP, MLP.spec(10_001, 8, 8), Strategy(), "10,001 layers are more than the 10,000 allowed"),
     ],
 )
@@ -136,18 +146,18 @@ def test_distir_does_not_know_zero() -> None:
         equal_devices(2, 1e13, 1e12, 25),
     )
     (found,) = evaluate(MLP, [each], mesh, Semantics.DISTIR)
-    assert found.reason.startswith("DistIR has no sharded optimizer state (ZeRO)")
-    with pytest.raises(InputError, match="DistIR has no sharded"):
+    assert found.reason.startswith("DistIR's rules have no cost for ZeRO")
+    with pytest.raises(InputError, match="rules have no cost for ZeRO"):
         simulate_strategy(MLP, each.spec, each.strategy, mesh, Semantics.DISTIR)
 
 
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
-        (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts, replicas by micro-batches"),
+        (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts (replicas x micro-batches)"),
         (Strategy(tensor=3), "a width of 512 does not divide among 3 devices"),
         (Strategy(pipeline=9), "9 stages need at least 9 layers, but the network has 8"),
-        (Strategy(data=32), "it takes 32 devices, the mesh has 16"),
+        (Strategy(data=32), "it needs 32 devices, but the mesh has 16"),
         (Strategy(schedule="zb-v"), "ZB-V needs two stages per device in a V"),
     ],
 )
@@ -156,7 +166,7 @@ def test_what_cannot_be_says_why(strategy: Strategy, reason: str) -> None:
     (found,) = evaluate(MLP, [Configuration(spec, strategy)], mesh)
     assert found.reason.startswith(reason)
     assert math.isnan(found.latency)
-    with pytest.raises(InputError, match=reason):
+    with pytest.raises(InputError, match=re.escape(reason)):
         simulate_strategy(MLP, spec, strategy, mesh)
 
 
@@ -182,7 +192,7 @@ def test_a_stopped_sweep_says_what_it_did_not_reach() -> None:
     control.cancel()
     some = [Configuration(MLP.spec(8, 512, 256, "fp16"), Strategy())]
     (found,) = evaluate(MLP, some, equal_devices(1, 1e13, 1e12, 25), control=control)
-    assert found.reason == "the sweep was stopped before its turn"
+    assert found.reason == "the evaluation was stopped before this configuration"
 
 
 def test_rates_that_are_not_known_are_said_of_each() -> None:
@@ -191,7 +201,7 @@ def test_rates_that_are_not_known_are_said_of_each() -> None:
     some = [Configuration(MLP.spec(8, 512, 256, "fp16"), Strategy())]
     for semantics in Semantics:
         (found,) = evaluate(MLP, some, mesh, semantics)
-        assert re.fullmatch(r"device gpu0: has no flops(.fp16)?, from which times are derived", found.reason)
+        assert re.fullmatch(r"device gpu0: has no flops(.fp16)?, from which times could be derived", found.reason)
 
 
 def test_a_rate_that_is_not_known_does_not_spoil_other_formats() -> None:
@@ -200,7 +210,7 @@ def test_a_rate_that_is_not_known_does_not_spoil_other_formats() -> None:
     mesh = replace(mesh, devices=(replace(mesh.devices[0], flops=rates),))
     some = [Configuration(MLP.spec(8, 512, 256, dtype), Strategy()) for dtype in ("fp16", "fp32")]
     known, unknown = evaluate(MLP, some, mesh)
-    assert (known.reason, unknown.reason) == ("", "device gpu0: has no flops.fp32, from which times are derived")
+    assert (known.reason, unknown.reason) == ("", "device gpu0: has no flops.fp32, from which times could be derived")
 
 
 @pytest.mark.parametrize("seed", one_in(2, range(2)))

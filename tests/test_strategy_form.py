@@ -107,8 +107,8 @@ def test_words_that_are_no_range_are_told_by_the_field() -> None:
         ({"zero": "yes"}, "strategies: zero: 'yes' is not known"),
         ({"recompute": "some"}, "strategies: recompute: 'some' is not known"),
         ({"family": "cnn"}, "strategies: family: 'cnn' is not known"),
-        ({"mesh": "h200-16,h200-8"}, "strategies: mesh: takes one choice, got 2"),
-        ({"mesh": ""}, "strategies: mesh: takes one choice, got 0"),
+        ({"mesh": "h200-16,h200-8"}, "strategies: mesh: must be one choice, got 2"),
+        ({"mesh": ""}, "strategies: mesh: must be one choice, got 0"),
         ({"orders": "1f1b,mine"}, "strategies: orders: 'mine' is not known"),
     ],
 )

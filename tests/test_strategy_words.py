@@ -125,7 +125,7 @@ def test_reasons_are_of_few_kinds(swept: GridResult) -> None:
     kinds = swept.reason_kinds
     assert sorted(i for some in kinds.values() for i in some) == np.flatnonzero(~swept.feasible).tolist()
     assert [len(some) for some in kinds.values()] == sorted(map(len, kinds.values()), reverse=True)
-    divides = kinds["a batch of … does not divide into … x … parts, replicas by micro-batches"]
+    divides = kinds["a batch of … does not divide into … x … parts (replicas x micro-batches)"]
     assert {swept.configurations[i].strategy.micro_batches for i in divides} == {5}
     for i in kinds["not enough memory"]:
         assert " more than it has" in swept.outcomes[i].reason

@@ -125,7 +125,7 @@ def test_a_sweep_that_is_too_large_is_refused_with_its_size_before_any_work() ->
 @pytest.mark.parametrize(
     ("axes", "why"),
     [
-        ({"schedulers": ()}, "schedulers: a sweep needs at least one"),
+        ({"schedulers": ()}, "schedulers: must have at least one value"),
         ({"schedulers": ("gpipe", "gpipe")}, "schedulers: duplicate name 'gpipe'"),
         ({"schedulers": ("best",)}, "scheduler: 'best' is not known"),
         ({"placers": ("best",)}, "placer: 'best' is not known"),
@@ -364,7 +364,7 @@ def test_a_point_that_kills_every_worker_fails_alone_and_can_be_tried_again(
     failed = {key for key, row in found.items() if row["status"] is PointStatus.FAILED}
     assert failed == {point.key for point in sweep.points if point.micro_batches == DEADLY}
     assert {found[key]["reason"] for key in failed} == {
-        "its worker died 2 times while no other point ran; out of memory?"
+        "its worker died 2 times while no other point ran, perhaps for lack of memory"
     }
     assert all(found[key] == expected[key] for key in expected.keys() - failed)
     deadly(solve_point)

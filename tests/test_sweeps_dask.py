@@ -31,7 +31,7 @@ def test_without_distributed_one_sentence_says_what_to_install(monkeypatch: pyte
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distributed" else find(name))
     with pytest.raises(InputError) as raised:
         open_pool("dask://127.0.0.1:8786")
-    told = "--executor dask://127.0.0.1:8786: needs distributed: pip install 'tessel-explorer[cluster]'"
+    told = "--executor dask://127.0.0.1:8786: needs the package distributed: pip install 'tessel-explorer[cluster]'"
     assert str(raised.value) == told
 
 
@@ -133,7 +133,7 @@ def test_a_scheduler_that_comes_back_is_taken_up_again(tmp_path: Path) -> None:
 def test_a_cluster_without_workers_is_one_sentence(tmp_path: Path) -> None:
     with dask_cluster(tmp_path, workers=0) as cluster, pytest.raises(InputError) as raised:
         open_pool(f"dask://{cluster.address}")
-    assert str(raised.value) == f"cluster dask://{cluster.address}: has a scheduler, but no worker that answers"
+    assert str(raised.value) == f"cluster dask://{cluster.address}: has a scheduler, but no worker answers"
 
 
 @pytest.mark.extras

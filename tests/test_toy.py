@@ -112,7 +112,7 @@ def test_a_toy_has_the_degrees_and_the_layers_of_its_strategy() -> None:
     assert [known[name] for name in ("DATA", "TENSOR", "PIPELINE", "MICRO_BATCHES")] == [2, 4, 2, 8]
     assert known["LAYERS"] == [41, 39]
     assert str(known["ORDER"]).split()[1].startswith("1F0,1B0,1F1,1B1")
-    assert written.left_out == ("PyTorch's toy leaves out ZeRO-1, recomputation, which `tessel run` takes as options",)
+    assert written.left_out == ("PyTorch's toy leaves out ZeRO-1, recomputation, which `tessel run` offers as options",)
 
 
 def test_a_large_strategy_has_a_smaller_toy_that_says_so() -> None:

@@ -1,1 +1,1 @@
-"""Costs of operators on real devices, in seconds and bytes: measured if possible, else estimated by stated formulas."""
+"""Costs of operators on real devices, in seconds and bytes. They are measured, or else estimated by formulas."""

@@ -1,11 +1,11 @@
-"""Collectives of a group of devices on a mesh, as NCCL runs them: rails, bandwidth and latency.
+"""Durations of collectives on a group of devices of a mesh, as NCCL runs them.
 
-A group of N devices, g in each of n nodes, uses several parallel rings, the *rails*. Each rail leaves and enters a node
-through a port of its own, so there are min(g, ports) rails. A ring moves 2 (N - 1) / N of the bytes for an all-reduce,
-and half of that for an all-gather or a reduce-scatter [Patarasuk 2009]. Its pace is that of all rails together or of
-the links inside a node, whichever is slower. The latency is that of the ring or of a tree, whichever is shorter. The
-latency of a ring grows with N, that of a tree with log n [Hu 2025, "Demystifying NCCL", arXiv 2507.04786, section 5;
-NCCL, tuning.cc].
+A group has N devices in n nodes, g of them per node. It uses several parallel rings, which NCCL calls channels and this
+module calls *rails*. Each rail leaves and enters a node through its own network port, so there are min(g, ports) rails.
+A ring moves 2 (N - 1) / N of the bytes for an all-reduce, and half of that for an all-gather or a reduce-scatter
+[Patarasuk 2009]. The bandwidth is that of all rails together, or that of the links inside a node if it is lower. The
+latency is that of a ring, which grows with N, or that of a tree, which grows with log n. The shorter one counts [Hu
+2025, "Demystifying NCCL", arXiv 2507.04786, section 5; NCCL, tuning.cc].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "allreduce", "allgather", "
 SEND = "send"
 
 _ROUNDS = {ALL_REDUCE: 2, ALL_GATHER: 1, REDUCE_SCATTER: 1}
-"""How many times each byte goes around the ring."""
+"""Number of times that each byte passes around the ring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class Wires:
     nodes: int
     """Number of nodes with devices of the group."""
     per_node: int
-    """Fewest devices of the group in one of these nodes."""
+    """Number of the group's devices in the node that has the fewest of them."""
     devices: int
     inside: Link | None
     """Slowest link between devices of one node. None if no two devices share a node."""
     between: Link | None
-    """Slowest link between nodes, which is one port. None if the group is in one node."""
+    """Slowest link between nodes, for one network port. None if the group is in one node."""
     rails: int
-    """Number of parallel rings."""
+    """Number of parallel rings. Each uses its own network port."""
     uplink: float
-    """Largest total of bytes per second that leave a node."""
+    """Largest number of bytes per second that can leave a node."""
 
     @property
     def bandwidth(self) -> float:
@@ -53,13 +53,16 @@ class Wires:
 
     @property
     def ring_latency(self) -> float:
-        """Seconds of one round: a hop between nodes for all nodes but one, and hops inside nodes for the rest."""
+        """Seconds for one round of a ring.
+
+        The ring crosses from node to node n - 1 times, and takes its other steps inside nodes.
+        """
         crossing = (self.nodes - 1) * (self.between.latency if self.between else 0.0)
         return crossing + (self.devices - self.nodes) * (self.inside.latency if self.inside else 0.0)
 
     @property
     def tree_latency(self) -> float:
-        """Seconds up a binary tree of nodes, each of which is a chain of its devices. The way down takes as long."""
+        """Seconds to go up a binary tree of nodes. Each node is a chain of its devices. Going down takes as long."""
         depth = math.ceil(math.log2(self.nodes))
         crossing = depth * (self.between.latency if self.between else 0.0)
         chain = -(-self.devices // self.nodes) - 1
@@ -68,30 +71,30 @@ class Wires:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective that takes latency + amount / bandwidth seconds."""
+    """A collective. Its duration is latency + amount / bandwidth."""
 
     amount: float
-    """Bytes that pass each point of the rings, over all rails together."""
+    """Bytes that pass each point of the rings, added over all rails."""
     bandwidth: float
     """Bytes per second."""
     latency: float
-    """Seconds before any byte flows."""
+    """Seconds before the first byte arrives."""
     rails: int
     tree: bool
-    """Whether the latency is that of a tree."""
+    """Whether the latency is that of a tree instead of a ring."""
 
     @property
     def seconds(self) -> float:
-        """Latency + amount / bandwidth, in seconds."""
+        """Duration in seconds: latency + amount / bandwidth."""
         return self.latency + self.amount / self.bandwidth
 
 
 def collective(pattern: str, amount: float, wires: Wires, fraction: float = 1.0) -> Collective:
-    """Return a collective of `amount` bytes per device, before a reduction or after an all-gather.
+    """Return a collective of `amount` bytes per device, counted before a reduction or after an all-gather.
 
-    It reaches `fraction` of the bandwidth. Raises KeyError for an unknown pattern.
+    It uses `fraction` of the bandwidth. Raises KeyError for an unknown pattern.
 
-    >>> node = Wires(1, 8, 8, Link(450e9, 2e-6), None, 1, math.inf)
+    >>> node = Wires(1, 8, 8, Link(450e9, 2e-06), None, 1, math.inf)
     >>> round(collective(ALL_REDUCE, 4.5e9, node).seconds * 1e3, 3)  # 2 · 7/8 of 10 ms, and 14 hops of 2 µs
     17.528
     """
@@ -103,11 +106,11 @@ def collective(pattern: str, amount: float, wires: Wires, fraction: float = 1.0)
 
 
 def _all_to_all(amount: float, wires: Wires, fraction: float) -> Collective:
-    """Return an all-to-all, in which each device sends a part of its `amount` bytes to every other device.
+    """Return an all-to-all. Each device sends an equal part of its `amount` bytes to every other device.
 
-    Links and ports work at the same time, and the longer of the two counts. Parts for the same node use the device's
-    links, and other parts use the device's share of the node's ports. All parts move at once, so the latency is that of
-    one transfer.
+    Parts for the same node use the device's links. Other parts use the network ports, which the devices of a node share
+    equally. Both transfers run at the same time, and the longer one counts. All parts are sent at once, so the latency
+    is that of one transfer.
     """
     part, mates = amount / wires.devices, wires.per_node - 1
     inside = Collective(0.0, math.inf, 0.0, 1, tree=False)
@@ -121,7 +124,7 @@ def _all_to_all(amount: float, wires: Wires, fraction: float) -> Collective:
 
 
 def ring_order(devices: Sequence[int], nodes: Sequence[int]) -> list[list[int]]:
-    """Return the devices of each node, in the order in which nodes first appear.
+    """Return the devices of each node. Nodes are in the order of their first device.
 
     `nodes` has the node of each device.
     """
@@ -132,7 +135,7 @@ def ring_order(devices: Sequence[int], nodes: Sequence[int]) -> list[list[int]]:
 
 
 def ring_pairs(by_node: Sequence[Sequence[int]], rails: int) -> list[tuple[int, int]]:
-    """Return the neighbours on each of `rails` rings. Each ring leaves a node from another device.
+    """Return the pairs of neighbours on each of `rails` rings. Each ring leaves a node from another device.
 
     >>> ring_pairs([[1, 2], [3, 4]], 2)
     [(1, 2), (2, 3), (3, 4), (4, 1), (2, 1), (1, 4), (4, 3), (3, 2)]
@@ -145,7 +148,7 @@ def ring_pairs(by_node: Sequence[Sequence[int]], rails: int) -> list[tuple[int, 
 
 
 def wires_of(mesh: DeviceMesh, positions: tuple[int, ...]) -> Wires:
-    """Return the wires of a group of devices, by their positions in the mesh."""
+    """Return the links over which a group of devices communicates. `positions` are indices of the mesh's devices."""
     nodes = [mesh.devices[each].node for each in positions]
     by_node = ring_order(positions, nodes)
     per_node = min(map(len, by_node))
@@ -156,19 +159,22 @@ def wires_of(mesh: DeviceMesh, positions: tuple[int, ...]) -> Wires:
             same = mesh.devices[one].node == mesh.devices[other].node
             (inside if same else between).append(mesh.link(one, other))
     port, uplink = _slowest(between), math.inf if mesh.node_uplink is None else mesh.node_uplink
-    # If single links are given, the number of parallel ports is unknown.
+    # If the mesh lists single links, the number of parallel ports is unknown.
     ports = 1 if mesh.connections or port is None else max(1, math.ceil(min(uplink / port.bandwidth, per_node)))
     return Wires(len(by_node), per_node, len(positions), _slowest(inside), port, min(per_node, ports), uplink)
 
 
 def _some_pairs(by_node: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Return one pair inside a node and one between nodes. They stand for all pairs, which have equal links."""
+    """Return one pair of devices inside a node and one between nodes.
+
+    All other pairs have the same links as these two.
+    """
     inside = [tuple(members[:2]) for members in by_node if len(members) > 1][:1]
     return [*((one, other) for one, other in inside), *((a[0], b[0]) for a, b in pairwise(by_node[:2]))]
 
 
 def _slowest(links: Sequence[Link]) -> Link | None:
-    """Return the least bandwidth and the longest latency of several links."""
+    """Return a link with the smallest bandwidth and the longest latency of several links. None if there are none."""
     if not links:
         return None
     return Link(min(link.bandwidth for link in links), max(link.latency for link in links))
@@ -176,19 +182,22 @@ def _slowest(links: Sequence[Link]) -> Link | None:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Fraction of a link's nominal bandwidth that a collective reached."""
+    """Measured fraction of a link's nominal bandwidth that a collective reached."""
 
     kind: str
     pattern: str
     devices: int | None
-    """Devices of the group inside a node. None for any number."""
+    """Number of devices of the group inside a node. None if the fraction holds for every number."""
     inside: bool
     fraction: float
 
 
 @lru_cache(maxsize=1)
 def _measured() -> tuple[_Measured, ...]:
-    """Return the rows of data/measured_collectives.csv, from system files of SimuMax (Apache-2.0, © Moore Threads)."""
+    """Return the rows of data/measured_collectives.csv.
+
+    They come from system files of SimuMax (Apache-2.0, © Moore Threads).
+    """
     text = files("tessel_core.costs").joinpath("data/measured_collectives.csv").read_text("ascii")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return tuple(
@@ -204,20 +213,20 @@ def _measured() -> tuple[_Measured, ...]:
 
 
 def measured_fraction(mesh: DeviceMesh, positions: Sequence[int], pattern: str, wires: Wires) -> float:
-    """Return the measured fraction of the data sheet's bandwidth for this kind of device and size of group.
+    """Return the measured fraction of the data sheet's bandwidth, for this kind of device and size of group.
 
-    It is 1 if nothing was measured, or if the group mixes kinds.
+    The fraction is 1 if nothing was measured, or if the group has several kinds of devices.
     """
     kinds = {mesh.devices[each].kind for each in positions}
     inside = wires.between is None or (wires.inside is not None and wires.bandwidth == wires.inside.bandwidth)
     found = [row for row in _measured() if kinds == {row.kind} and row.pattern == pattern and row.inside == inside]
-    # Use the row of the nearest group size, and of two equally near rows the smaller group's.
+    # Use the row with the nearest group size. If two are equally near, use the smaller one.
     nearest = min(found, key=lambda row: (abs((row.devices or 0) - wires.per_node), row.devices or 0), default=None)
     return 1.0 if nearest is None else nearest.fraction
 
 
 def send_link(mesh: DeviceMesh, one: int, other: int) -> Link:
-    """Return the link from one device of a mesh to another, with the bandwidth that measured sends reached."""
+    """Return the link from one device of a mesh to another, with the bandwidth that was measured for sends."""
     found, ends = mesh.link(one, other), (one, other)
     fraction = measured_fraction(mesh, ends, SEND, wires_of(mesh, ends))
     return found if fraction == 1 else replace(found, bandwidth=found.bandwidth * fraction)

@@ -1,4 +1,4 @@
-"""Costs of a graph's operators on the devices of a mesh, in seconds and bytes, also for another batch size."""
+"""Costs of a graph's operators on the devices of a mesh, in seconds and bytes, for any batch size."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from tessel_core.options import Option, option
 
 _INFERENCE = "none"
 OPTIMIZERS = {
-    "adam-mixed": 12,  # float32 master weight and two moments [Rajbhandari 2020, section 3.1]
-    "adam": 8,  # two float32 moments [Kingma 2015]
+    "adam-mixed": 12,  # A float32 copy of the weight and two moments [Rajbhandari 2020, section 3.1].
+    "adam": 8,  # Two float32 moments [Kingma 2015].
     "momentum": 4,
     "sgd": 0,
     _INFERENCE: 0,
 }
-"""Bytes of optimizer state per parameter. Gradients take as many bytes as weights, and inference has none."""
+"""Bytes of optimizer state per parameter.
+
+In training, gradients take as many additional bytes as the weights. Inference has neither.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CostOptions:
-    """Options of the costs of a graph on a mesh."""
+    """Options for the costs of a graph on a mesh."""
 
     dtype: str = option(
         "bf16", Option("Number format", "Number format of weights and activations", choices=tuple(BYTES_OF))
@@ -49,8 +52,8 @@ class CostOptions:
         ONE_F_ONE_B,
         Option(
             "Micro-batches in flight",
-            "Number of micro-batches whose activations a stage holds in training. 1f1b: k for the k-th stage from the "
-            "end. gpipe: all of them. A number: that many on every stage",
+            "Number of micro-batches whose activations a stage holds in training. With 1f1b, the k-th stage from the "
+            "end holds k. With gpipe, every stage holds all. With a number, every stage holds that many",
             1,
             MAX_IN_FLIGHT,
             choices=(ONE_F_ONE_B, GPIPE),
@@ -61,7 +64,7 @@ class CostOptions:
         32,
         Option(
             "Micro-batches of a step",
-            "Micro-batches per training step. No stage holds the activations of more",
+            "Micro-batches per training step. No stage holds the activations of more micro-batches",
             1,
             1_000_000,
         ),
@@ -71,7 +74,7 @@ class CostOptions:
         1,
         Option(
             "Tensor-parallel degree",
-            "Number of neighbouring devices in a group. The devices of a group share each operator",
+            "Number of neighbouring devices in a group. The devices of a group run each operator together",
             1,
             64,
         ),
@@ -79,17 +82,18 @@ class CostOptions:
 
     @property
     def held(self) -> InFlight:
-        """Micro-batches that the stages of a pipeline hold."""
+        """Number of micro-batches whose activations each stage of a pipeline holds."""
         return InFlight(self.in_flight, self.micro_batches)
 
 
 @lru_cache(maxsize=8)
 def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> OperatorGraph:
-    """Return the graph with times on the kinds of the mesh and the `size` of each operator in bytes.
+    """Return the graph with times for the devices of the mesh, and with the `size` of each operator in bytes.
 
-    `size` includes activations of one micro-batch, or of the number in flight. A training graph, which has backward
-    operators, also holds gradients and optimizer state for every weight. Other graphs hold only weights. A `size` in
-    the graph is kept. Equal arguments return the same object, so placements on it compare quickly.
+    `size` includes the activations of one micro-batch, or of the micro-batches in flight. A training graph, which has
+    backward operators, also has gradients and optimizer state for every weight. Other graphs have only weights. A
+    `size` that the graph already has is kept. Equal arguments return the same object, so that placements on it can be
+    compared quickly.
 
     Raises InputError if a time is neither given nor can be derived, or if the graph's times are not in seconds.
     """
@@ -116,10 +120,10 @@ def _with_size(operator: Operator, graph: OperatorGraph, options: CostOptions) -
 
 
 def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") -> OperatorGraph:
-    """Return the graph with a time in seconds on each kind of device. Times in the graph are kept.
+    """Return the graph with a time in seconds for each kind of device. Times that the graph already has are kept.
 
-    An operator with times but without FLOPs and bytes gets no further times, so it is not supported on other kinds. In
-    a graph with backward operators, launches are those of autograd.
+    An operator with times but without FLOPs and bytes gets no further times, so other kinds of devices cannot run it.
+    In a graph with backward operators, launches are as slow as autograd makes them.
 
     Raises InputError for an operator without a time, FLOPs and bytes, and for a device whose rates are unknown.
     """
@@ -131,9 +135,9 @@ def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") 
 
 
 def _made_bytes(operator: Operator, weights: Mapping[str, int]) -> int | None:
-    """Return the bytes that an operator writes.
+    """Return the bytes that an operator writes, or None if unknown.
 
-    The whole backward of a product also writes the gradient of its weights.
+    If the backward pass of a product is one operator, it also writes the gradient of its weights.
     """
     if operator.output_bytes is None or not _is_whole_backward(operator.kind):
         return operator.output_bytes
@@ -149,7 +153,9 @@ def _timed(
 ) -> Operator:
     if operator.flops is None and operator.bytes is None:
         if not operator.times:
-            raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
+            raise InputError(
+                f"operator {operator.name}", "has no time, and no flops or bytes from which a time could be derived"
+            )
         return operator
     missing = ((kind, device) for kind, device in kinds.items() if operator.time_on(kind) is None)
     asked = replace(operator, output_bytes=made_bytes)
@@ -159,19 +165,19 @@ def _timed(
 
 @dataclass(frozen=True, slots=True)
 class OperatorTerms:
-    """Seconds of an operator's launches, arithmetic and memory traffic, and of all together."""
+    """Seconds of an operator's launches, its arithmetic and its memory traffic, and of the whole operator."""
 
     launch: float
     computing: float
     moving: float
     seconds: float
     casting: float = 0.0
-    """Seconds of kernels that first cast its factors to another format."""
+    """Seconds of the kernels that first cast its factors to another number format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Additional kernels of an operator: the bytes that elementwise kernels move, and the number of these kernels."""
+    """Additional elementwise kernels of an operator: the bytes that they move, and their number."""
 
     bytes: float = 0.0
     launches: int = 0
@@ -190,11 +196,11 @@ def operator_terms(
     launches: int | None = None,
     casts: Beside = _NO_KERNELS,
 ) -> OperatorTerms:
-    """Return the cost of an operator in eager mode, in which launches and work overlap (`CostFit`).
+    """Return the cost of an operator in eager mode, in which launches overlap with work (see `CostFit`).
 
-    Parameters are those in `fit`, or the shipped ones of the device's kind. An operator without work, which is a view,
-    takes 0 seconds. `launches` overrides the number of launches, for a part of a fused kernel. `casts` run before the
-    operator.
+    The parameters are those in `fit`, or the shipped parameters for the kind of device. An operator without work, such
+    as a view, takes 0 seconds. For a part of a fused kernel, `launches` replaces the number of launches. The kernels in
+    `casts` run before the operator.
 
     Raises InputError for a device whose rates are unknown.
     """
@@ -216,16 +222,16 @@ def operator_terms(
 
 
 def operator_work(operator: Operator, dtype: str) -> Work:
-    """Return the total work of an operator's launches."""
+    """Return the work of all kernels of an operator together."""
     name, moved = kernel_of(operator.kind), operator.bytes or 0.0
     return Work(name, operator.flops or 0.0, moved, outputs_of(name, moved, operator.output_bytes, width_of(dtype)))
 
 
 def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:
-    """Return the graph of a micro-batch of `batch_size` samples, scaled from the graph's own batch size.
+    """Return the graph for a micro-batch of `batch_size` samples, scaled from the graph's own batch size.
 
     FLOPs, activations, outputs, transfers and given times grow with the batch. Weights, the bytes moved for weights,
-    and a `size` given as one number do not. If times were derived, derive them again from the result instead.
+    and a `size` that is a single number do not. If times were derived, derive them again from the result.
 
     Raises InputError for a batch size below 1.
     """

@@ -1,4 +1,4 @@
-"""Kinds of devices by their data sheets: peak rates without sparsity, memory, bandwidth."""
+"""Kinds of devices with the numbers of their data sheets: peak rates without sparsity, memory, and bandwidth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.model import CPU, Device, DeviceMesh, Link, PeakRate
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """Links of the published eight-device node of a kind."""
+    """Links of the published node of a kind of device. The node has eight devices."""
 
     inside: Link
     """Link between devices of one node."""
@@ -22,13 +22,16 @@ class Interconnect:
     source: str
 
     def uplink(self, per_node: int) -> float:
-        """Return the bytes per second that `per_node` devices share to other nodes, with at most one port each."""
+        """Return the bytes per second that `per_node` devices together can send to other nodes.
+
+        Each device uses at most one port.
+        """
         return min(self.ports, per_node) * self.between.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Data sheet of one kind of device."""
+    """Numbers from the data sheet of a kind of device."""
 
     kind: str
     title: str
@@ -39,7 +42,10 @@ class DeviceKind:
     """Bytes per second."""
     source: str
     interconnect: Interconnect | None = None
-    """Links of the node, for a kind of another package. Those of our kinds are in `meshes.INTERCONNECTS`."""
+    """Links of the node, for a kind that another package defines.
+
+    The links of our own kinds are in `meshes.INTERCONNECTS`.
+    """
 
     def device(self, name: str, node: int = 0) -> Device:
         """Return a device of this kind."""
@@ -126,7 +132,7 @@ LAPTOP_CPU = DeviceKind(
 
 
 def _check_kind(kind: DeviceKind) -> None:
-    """Raise InputError for numbers out of range, or for a missing rate that times are derived from."""
+    """Raise InputError for numbers out of range, or if a rate is missing that durations are computed from."""
     rates_of(kind.device("device"), "fp32")
 
 
@@ -139,20 +145,20 @@ DEVICE_KINDS = Extended(
     _check_kind,
     named="kind",
 )
-"""Known kinds by name. Those of other packages are last."""
+"""Known kinds by name. Kinds of other packages come last."""
 
 find_device_kind = DEVICE_KINDS.find
 
 
 def origin_of_times(mesh: DeviceMesh) -> str:
-    """Describe where the cost model's times on a mesh come from.
+    """Describe where the times of the cost model for this mesh come from.
 
-    They are fitted on an H200, use fractions of the peak measured on the kind, or apply an H200's fractions to the
-    kind's own peaks.
+    The parameters may be fitted on an H200. They may use fractions of the peak that were measured on the same kind of
+    device. Otherwise the fractions of an H200 are applied to the peaks of the kind.
     """
     others = sorted({device.kind for device in mesh.devices} - {H200.kind})
     measured = [kind for kind in others if kind in MEASURED_KINDS]
     estimated = [kind for kind in others if kind not in MEASURED_KINDS]
-    words = [f"times from fractions of the peak measured on {', '.join(measured)}"] * bool(measured)
+    words = [f"times from measured fractions of the peak of {', '.join(measured)}"] * bool(measured)
     words += [f"times estimated for {', '.join(estimated)}"] * bool(estimated)
     return "; ".join(words) or "times fitted on an H200"

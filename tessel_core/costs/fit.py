@@ -1,9 +1,9 @@
-"""Seconds of kernels, by parameters fitted to measurements on an H200 (`tools/fit_costs.py`, docs/cost_model.md).
+"""Durations of kernels, from parameters fitted to measurements on an H200 (`tools/fit_costs.py`, docs/cost_model.md).
 
-A kernel is busy for max(operations / (peak x share), bytes / (bandwidth x share)) seconds. The host launches kernels
-ahead of the device. So a kernel in a stream takes its launch time or its busy time, whichever is longer, and slightly
-more if the two are close: the p-norm of both. Small kernels are inefficient because of the launch. Thin products are
-inefficient because each output element costs some operations of its own.
+A kernel keeps the device busy for max(operations / (peak x share), bytes / (bandwidth x share)) seconds. The host
+launches kernels ahead of the device. So a kernel takes its launch time or its busy time, whichever is longer, and
+slightly more if both are similar. The formula is the p-norm of the two. Small kernels are inefficient because of the
+launch. Thin products are inefficient because each output element costs additional operations.
 """
 
 from __future__ import annotations
@@ -22,45 +22,48 @@ from tessel_core.model import Device
 
 _FILE = "{}_fit.json"
 _POWER_SHARE = {"h100-500w-96gb": 500 / 700}
-"""Power limit of a kind as a share of an H200's.
+"""Power limit of a kind of device, divided by that of an H200.
 
-We assume that products and attention draw all of an H200's 700 W, and that their speed is proportional to the power
-below that. We have no measurement of this.
+We assume that products and attention use all 700 W of an H200, and that they slow down in proportion below that limit.
+We have not measured this.
 """
 _FP8_SHARE = 0.93
-"""Share of the FP8 peak that products reach, divided by the share of the bf16 peak that they reach.
+"""Fraction of the FP8 peak that products reach, divided by the fraction of the bf16 peak that they reach.
 
-It is the median of 24 shapes measured on one H100 (`tests/benchmarks/h100.csv`).
+It is the median over 24 shapes that were measured on one H100 (`tests/benchmarks/h100.csv`).
 """
 FLASH2_TIMES = {"flash2_attention": 1.84, "flash2_attention_backward": 1.65}
-"""Time of FlashAttention 2 divided by that of cuDNN's kernel on Hopper GPUs, by kind of operator.
+"""Duration of FlashAttention 2 divided by that of cuDNN's kernel on Hopper GPUs, by kind of operator.
 
-They are medians of ten shapes measured on one H100 with PyTorch 2.11 (`tests/benchmarks/h100.csv`).
+Each is the median over ten shapes that were measured on one H100 with PyTorch 2.11 (`tests/benchmarks/h100.csv`).
 """
 _HOPPER = ("h100", "h100-500w-96gb", "h200")
 MEASURED_KINDS = ("b200", "a100-pcie", "h200")
-"""Kinds of devices with parameters of their own. Others apply the H200's shares to their own peaks."""
+"""Kinds of devices with their own fitted parameters. All other kinds use the H200's fractions with their own peaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFit:
-    """Speed of one class of kernels. Shares are fractions of a data sheet's peak and bandwidth, in (0, 1]."""
+    """Speed of one class of kernels. Speeds are fractions of the data sheet's peak and bandwidth, in (0, 1]."""
 
     name: str
     launch: float
-    """Seconds of a launch in eager mode."""
+    """Seconds for one launch in eager mode."""
     memory: float
     compute: float | None = None
-    """Share of the matrix units' peak. None if arithmetic runs on the vector units, at their peak."""
+    """Fraction of the matrix units' peak. None if arithmetic runs on the vector units at their full peak."""
     per_output: float = 0.0
-    """Operations per output element besides those of the products."""
+    """Additional operations per output element."""
     even_head: float = 0.0
-    """Head size of attention at which its softmax takes as long as its products."""
+    """Head size for which the softmax of attention takes as long as its products."""
     serial: bool = False
-    """Whether arithmetic and memory traffic do not overlap, as in products of experts with few rows each."""
+    """Whether arithmetic and memory traffic follow each other instead of overlapping.
+
+    Products of experts with few rows each are such kernels.
+    """
 
     def busy(self, work: Work, rates: Rates) -> float:
-        """Return the seconds for which the device works."""
+        """Return the seconds for which the kernel keeps the device busy."""
         parts = self.computing(work, rates), self.moving(work, rates)
         return sum(parts) if self.serial else max(parts)
 
@@ -78,7 +81,7 @@ class KernelFit:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Peaks of a device in one number format: operations per second of matrix and vector units, bytes per second."""
+    """Peak rates of a device for a number format: operations/s of matrix and vector units, bytes/s of memory."""
 
     matrix: float
     vector: float
@@ -87,15 +90,16 @@ class Rates:
 
 @lru_cache(maxsize=64)
 def rates_of(device: Device, dtype: str) -> Rates:
-    """Return the device's own peaks. Raises InputError that names a missing rate.
+    """Return the peak rates of the device. Raises InputError with the name of a missing rate.
 
-    A format without units of its own is computed in fp32. FP8 is an exception, since it is requested for its speed.
+    A number format without hardware units is computed in fp32. FP8 is refused instead, because it is requested only for
+    its speed.
     """
     peaks = (device.peak(each) for each in (dtype, "fp32")[: 1 if dtype == "fp8" else 2])
     matrix = next((each for each in peaks if each is not None), None)
     if matrix is None or device.memory_bandwidth is None:
         missing = f"flops.{dtype}" if matrix is None else "memory_bandwidth"
-        raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
+        raise InputError(f"device {device.name}", f"has no {missing}, from which times could be derived")
     if dtype == "fp8":
         matrix *= _FP8_SHARE
     return Rates(matrix, min(matrix, device.peak("fp32") or matrix), device.memory_bandwidth)
@@ -103,7 +107,10 @@ def rates_of(device: Device, dtype: str) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Factors on the time of launches in each pass. Autograd makes launches longer than they are in inference."""
+    """Factors on the time of a launch: in inference, and in the forward and backward pass of training.
+
+    Autograd makes launches longer.
+    """
 
     inference: float
     forward: float
@@ -112,21 +119,21 @@ class Launches:
 
 @dataclass(frozen=True)
 class CostFit:
-    """All fitted parameters."""
+    """Fitted parameters of the cost model for one kind of device."""
 
     overlap: float
-    """Exponent p of the norm that joins launch and work."""
+    """Exponent p of the norm that combines the time of launches and the busy time."""
     wait_alone: float
-    """Share of its launch that a kernel cannot hide if it runs alone, as the measured ones did."""
+    """Fraction of a kernel's launch that its work cannot hide if the kernel runs alone, as in the measurements."""
     launches: Launches
     kernels: tuple[KernelFit, ...]
 
     def kernel(self, name: str) -> KernelFit:
-        """Return the class of that name. Raises KeyError if there is none."""
+        """Return the class with this name. Raises KeyError if there is none."""
         return self._by_name[name]
 
     def at_power(self, share: float) -> CostFit:
-        """Return the parameters for matrix units that get this share of the power."""
+        """Return the parameters for matrix units that run with the fraction `share` of an H200's power."""
         kernels = (
             each if each.compute is None else replace(each, compute=each.compute * share) for each in self.kernels
         )
@@ -137,9 +144,9 @@ class CostFit:
         return {each.name: each for each in self.kernels}
 
     def joined(self, launching: float, busy: float) -> float:
-        """Return the seconds of a stretch of kernels, (launching^p + busy^p)^(1/p).
+        """Return the seconds of a sequence of kernels, (launching^p + busy^p)^(1/p).
 
-        This is between the longer of the two and their sum.
+        This is at least the larger of the two arguments and at most their sum.
 
         >>> CostFit(2.0, 1.0, Launches(1, 1, 1), ()).joined(3.0, 4.0)
         5.0
@@ -148,16 +155,16 @@ class CostFit:
         return float(longer * (1 + (shorter / longer) ** self.overlap) ** (1 / self.overlap)) if shorter > 0 else longer
 
     def alone(self, work: Work, rates: Rates) -> float:
-        """Return the seconds of a kernel that runs alone and waits for part of its launch."""
+        """Return the seconds of a kernel that runs alone. It waits for a part of its own launch."""
         kernel = self.kernel(work.kernel)
         return self.joined(kernel.launch, self.wait_alone * kernel.launch + kernel.busy(work, rates))
 
     def busy(self, works: Iterable[Work], rates: Rates) -> float:
-        """Return the seconds for which the device works on the kernels in sequence."""
+        """Return the seconds for which a sequence of kernels keeps the device busy."""
         return fsum(self.kernel(work.kernel).busy(work, rates) for work in works)
 
     def launching(self, works: Iterable[Work]) -> float:
-        """Return the seconds for which the host launches the kernels, without autograd."""
+        """Return the seconds that the host needs to launch the kernels, without autograd."""
         return fsum(self.kernel(work.kernel).launch for work in works)
 
 
@@ -165,15 +172,15 @@ _KERNEL = Record(
     KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse(), serial=codec_of(bool).sparse()
 )
 FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
-"""Codec of a file of parameters."""
+"""Reads and writes files of parameters."""
 
 
 @cache
 def kind_fit(kind: str) -> CostFit:
-    """Return the shipped parameters of a kind of device, or the H200's if it has none of its own.
+    """Return the shipped parameters for a kind of device, or those of the H200 if it has none.
 
     The parameters of a B200 and an A100 PCIe differ from the H200's only for attention and for matrix products,
-    including those of experts.
+    including the products of experts.
     """
     name = _FILE.format(kind if kind in MEASURED_KINDS else "h200")
     found = read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)
@@ -181,7 +188,7 @@ def kind_fit(kind: str) -> CostFit:
 
 
 def times_as_long(operator: str, device: str) -> float:
-    """Return the duration of an operator on a kind of device, divided by that of the fitted kernel."""
+    """Return the duration of an operator on a kind of device, divided by the duration of the kernel that was fitted."""
     return FLASH2_TIMES.get(operator, 1.0) if device in _HOPPER else 1.0
 
 

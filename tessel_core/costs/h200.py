@@ -1,7 +1,7 @@
-"""Measurements on one NVIDIA H200 in bf16, to which the cost model is fitted, and the parameters of a GPT layer.
+"""Measurements on one NVIDIA H200 in bf16. The cost model is fitted to them. Also the parameter count of a GPT layer.
 
-They were taken with PyTorch 2.11 and CUDA 13 in eager mode, as medians of 9 to 15 runs timed by CUDA events. The file
-is read once, when it is first needed.
+The measurements were made with PyTorch 2.11 and CUDA 13 in eager mode. Each is the median of 9 to 15 runs, timed by
+CUDA events. The file is read when it is first needed.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ _FILE = "h200_costs.csv"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured operator at one shape. Rows that repeat a shape are merged into their median."""
+    """An operator measured for one shape. If the file has several rows for a shape, this is their median."""
 
     shape: tuple[int, ...]
     flops: float
     bytes_moved: float
     seconds: float
     parameters: int = 0
-    """Parameters of a layer, else 0."""
+    """Number of parameters of a layer. 0 for other operators."""
     activation_bytes: int = 0
-    """Bytes that a layer keeps for its backward pass, else 0."""
+    """Bytes that a layer keeps for its backward pass. 0 for other operators."""
 
 
 def rows(operator: str) -> Mapping[tuple[int, ...], Row]:
-    """Return the measured rows of one operator by shape, such as (m, k, n) for `matmul`. Raises KeyError for others."""
+    """Return the measurements of one operator by shape, such as (m, k, n) for `matmul`.
+
+    Raises KeyError for an operator that was not measured.
+    """
     return _all_rows()[operator]
 
 
@@ -45,7 +48,7 @@ def _all_rows() -> Mapping[str, Mapping[tuple[int, ...], Row]]:
     found: dict[str, dict[tuple[int, ...], list[Row]]] = defaultdict(lambda: defaultdict(list))
     text = files("tessel_core.costs").joinpath("data", _FILE).read_text(encoding="utf-8")
     lines = csv.reader(text.splitlines())
-    next(lines)  # the header: op, shape, flops, bytes, us, extra
+    next(lines)  # The header is: op, shape, flops, bytes, us, extra.
     for operator, shape_text, flops, bytes_moved, microseconds, extra in lines:
         shape, sizes = tuple(map(int, shape_text.split("x"))), (0, 0)
         if extra:
@@ -62,10 +65,11 @@ def _merge(same: list[Row]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds as a function of work (FLOPs, bytes or elements), interpolated between logarithms of its points.
+    """Seconds as a function of work (FLOPs, bytes or elements), interpolated linearly between the logarithms of its
+    points.
 
-    The curve is flat below its first point, because the launch dominates small operators. Beyond the last point, the
-    rate stays that of the last point. More work never takes less time.
+    Below its first point, the curve is constant, because the launch dominates small operators. Beyond its last point,
+    the work per second is constant. More work never takes less time.
     """
 
     work: tuple[float, ...]
@@ -73,9 +77,9 @@ class Curve:
 
     @classmethod
     def through(cls, points: Iterable[tuple[float, float]]) -> Curve:
-        """Return the curve through (work, seconds) points.
+        """Return the curve through the points (work, seconds).
 
-        Points of equal work are merged into their median, and raised to the slowest point of less work.
+        Points with equal work are replaced by their median. A point is raised if a point with less work is slower.
 
         >>> round(Curve.through([(1, 4.0), (4, 1.0), (4, 16.0), (4, 8.0)])(2), 3)
         5.657
@@ -91,7 +95,7 @@ class Curve:
         return cls(tuple(work for work, _ in rising), tuple(seconds for _, seconds in rising))
 
     def __call__(self, work: float) -> float:
-        """Return the seconds of this work."""
+        """Return the seconds for this amount of work."""
         after = bisect_left(self.work, work)
         if after == 0:
             return self.seconds[0]
@@ -103,9 +107,9 @@ class Curve:
 
 
 def layer_parameters(hidden: int, tensor_parallel: int = 1) -> int:
-    """Return the exact number of parameters of a GPT layer on one of `tensor_parallel` = t devices.
+    """Return the exact number of parameters of a GPT layer on each of `tensor_parallel` = t devices.
 
-    With hidden size h, it has 12 h² / t weights, 7 h / t biases of split products, and 6 h whole biases and parameters
-    of norms.
+    With hidden size h, the layer has 12 h² / t weights, 7 h / t biases of divided products, and 6 h parameters that
+    every device has: the other biases and the norms.
     """
     return (12 * hidden**2 + 7 * hidden) // tensor_parallel + 6 * hidden

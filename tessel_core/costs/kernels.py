@@ -1,4 +1,4 @@
-"""Kernels: the class of each operator's kernel, and its work in FLOPs, bytes and output elements."""
+"""The class of each operator's kernel, and the kernel's work in FLOPs, bytes and output elements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tessel_core.errors import find
 BYTES_OF = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes per number in each format."""
 GENERAL = "general"
-"""Class of operators of unknown kind, which take as long as their arithmetic or memory traffic, if that is longer."""
+"""Class of all unknown operators.
+
+They take as long as their arithmetic or their memory traffic, whichever is longer.
+"""
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "matmul": (
@@ -37,18 +40,21 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"),
 }
 PRODUCTS = ("matmul", "grouped_matmul")
-"""Classes of matrix products. The backward pass of a product has one gradient per factor."""
+"""Classes of matrix products. The backward pass of a product computes one gradient per factor."""
 _CLASS_OF = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
 _BACKWARD_CLASSES = ("attention", "normalisation", "activation", "loss")
-"""Classes whose backward pass is a kernel of another class, not the forward kernel with more work."""
+"""Classes whose backward pass has its own kernel class, because its kernel differs from the forward kernel."""
 
 KERNEL_CLASSES = (*_KINDS, *(f"{name}_backward" for name in _BACKWARD_CLASSES), GENERAL)
 """Names of all classes."""
 
 _OUTPUT_SHARE = {"attention": 1 / 4, "attention_backward": 3 / 8}
-"""Share of the moved bytes that is output: one of q, k, v and output; three of eight tensors in the backward pass."""
+"""Fraction of the moved bytes that is output.
+
+Attention writes one of four tensors (q, k, v and output). Its backward pass writes three of eight.
+"""
 _USUAL_OUTPUT_SHARE = 1 / 3
-"""Share in a square product, used for all other classes."""
+"""Fraction of the moved bytes that is output in a square product. It is used for all other classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,9 @@ class Work:
     flops: float
     bytes: float
     outputs: float
-    """Output elements."""
+    """Number of output elements."""
     head_size: float = 128.0
-    """Head size of attention. The usual size if it is not known."""
+    """Head size of attention. If it is unknown, the usual head size."""
 
     def slowed(self, times: float) -> Work:
         """Return the work with arithmetic that takes `times` times as long."""
@@ -69,7 +75,7 @@ class Work:
 
 
 def width_of(dtype: str) -> int:
-    """Return the bytes per number. Raises InputError with the known formats for an unknown one."""
+    """Return the bytes per number. Raises InputError with the known formats for an unknown format."""
     return find(BYTES_OF, dtype, "dtype")
 
 
@@ -77,7 +83,7 @@ def width_of(dtype: str) -> int:
 def kernel_of(kind: str) -> str:
     """Return the class of an operator's kernel.
 
-    Gradients have the class of their forward operator, or its backward class.
+    A gradient has the class of its forward operator, or the backward class if there is one.
 
     >>> kernel_of("linear_weight_gradient"), kernel_of("gelu_backward"), kernel_of("made_up")
     ('matmul', 'activation_backward', 'general')
@@ -91,7 +97,7 @@ def kernel_of(kind: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_gradient(kind: str) -> bool:
-    """Return whether operators of this kind compute gradients, so that autograd launches them.
+    """Return whether operators of this kind compute gradients. Autograd launches these operators.
 
     >>> is_gradient("gelu_backward"), is_gradient("matmul_weight_gradient"), is_gradient("add")
     (True, True, False)
@@ -101,7 +107,9 @@ def is_gradient(kind: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def launches_of(kind: str) -> int:
-    """Return the number of kernels of an operator. The whole backward of a product or norm has two.
+    """Return the number of kernels of an operator.
+
+    The backward pass of a product or norm has two, unless it is split into several operators.
 
     >>> launches_of("matmul"), launches_of("matmul_backward"), launches_of("matmul_weight_gradient")
     (1, 2, 1)
@@ -111,35 +119,38 @@ def launches_of(kind: str) -> int:
 
 
 def outputs_of(kernel: str, moved: float, output_bytes: float | None, width: int) -> float:
-    """Return the output elements, as given or by the class's usual share; never more than the moved bytes hold."""
+    """Return the number of output elements, from `output_bytes` or else from the usual fraction of the moved bytes.
+
+    It is at most the number of elements in all moved bytes.
+    """
     if kernel in _OUTPUT_SHARE or not output_bytes:
         return moved * _OUTPUT_SHARE.get(kernel, _USUAL_OUTPUT_SHARE) / width
     return min(output_bytes, moved) / width
 
 
 def matmul(m: float, k: float, n: float, width: int = 2) -> Work:
-    """Return the work of (m x k) times (k x n), in numbers of `width` bytes."""
+    """Return the work of a product of (m x k) and (k x n). A number has `width` bytes."""
     return Work("matmul", 2 * m * k * n, (m * k + k * n + m * n) * width, m * n)
 
 
 def attention(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
     """Return the work of fused causal attention.
 
-    The mask leaves half of two products, and scores never reach memory.
+    The mask halves the work of both products. Scores are not written to memory.
     """
     tensor = batch * heads * sequence * head_size
     return Work("attention", 2 * sequence * tensor, 4 * tensor * width, tensor, head_size)
 
 
 def attention_backward(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
-    """Return the work of the backward pass of attention.
+    """Return the work of the backward pass of fused causal attention.
 
-    It has five products, one of which recomputes the scores [Dao 2022, FlashAttention, appendix B].
+    It has five products. One of them computes the scores again [Dao 2022, FlashAttention, appendix B].
     """
     tensor = batch * heads * sequence * head_size
     return Work("attention_backward", 5 * sequence * tensor, 8 * tensor * width, 3 * tensor, head_size)
 
 
 def moving(kernel: str, moved: float) -> Work:
-    """Return the work of a memory-bound kernel that reads and writes `moved` bytes of half precision in total."""
+    """Return the work of a memory-bound kernel that reads and writes `moved` bytes of 16-bit numbers in total."""
     return Work(kernel, 0.0, moved, outputs_of(kernel, moved, None, 2))

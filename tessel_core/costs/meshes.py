@@ -1,7 +1,7 @@
-"""Links between devices, and common meshes: nodes of eight GPUs, a laptop.
+"""Links between devices, and common meshes: nodes of eight GPUs, and a laptop.
 
-Bandwidths are those of data sheets. Latencies are usual figures that were not measured here. Transfers do not slow each
-other down.
+Bandwidths are those of data sheets. Latencies are typical values that were not measured here. Transfers do not slow
+each other down.
 """
 
 from __future__ import annotations
@@ -21,35 +21,34 @@ from tessel_core.model.mesh import MAX_DEVICES
 DEVICES_PER_NODE = 8
 
 NVLINK = Link(450e9, 2e-6)
-"""NVLink 4 carries 900 GB/s per device, both directions together, all to all by NVSwitch [NVIDIA H200 data sheet]."""
+"""NVLink 4 with NVSwitch: 450 GB/s per device and direction, between all devices [NVIDIA H200 data sheet]."""
 
 INFINIBAND = Link(50e9, 5e-6)
-"""One NDR port of 400 Gb/s for each device of a node [NVIDIA DGX H200 data sheet]."""
+"""One NDR port of 400 Gb/s per device [NVIDIA DGX H200 data sheet]."""
 
 NVLINK_3 = Link(300e9, 2e-6)
-"""600 GB/s per device, both directions together, by NVSwitch [NVIDIA A100 data sheet]."""
+"""NVLink 3 with NVSwitch: 300 GB/s per device and direction [NVIDIA A100 data sheet]."""
 
 NVLINK_2 = Link(150e9, 2e-6)
-"""Six links of 25 GB/s per direction and device, modelled as one switch [NVIDIA V100 data sheet].
+"""NVLink 2: six links of 25 GB/s per device and direction [NVIDIA V100 data sheet].
 
-In the cube mesh of a DGX-1, one or two of these links join a pair directly.
+They are modelled as one switch. In a DGX-1, one or two of these links directly connect a pair of devices.
 """
 
 NVLINK_5 = Link(900e9, 2e-6)
-"""1,800 GB/s per device, both directions together, by NVSwitch [NVIDIA DGX B200 data sheet]."""
+"""NVLink 5 with NVSwitch: 900 GB/s per device and direction [NVIDIA DGX B200 data sheet]."""
 
 PCIE_4 = Link(30e9, 5e-6)
-"""Sixteen lanes of PCIe 4.0 between cards of one host: 32 GB/s per direction, minus packet overhead [PCI-SIG]."""
+"""Sixteen lanes of PCIe 4.0 between the cards of one host: 32 GB/s per direction, minus packet overhead [PCI-SIG]."""
 
 INFINITY_FABRIC = Link(448e9, 2e-6)
-"""Seven links of 64 GB/s per direction, one to each other device of the node [AMD Instinct MI300X platform data sheet].
-"""
+"""Seven links of 64 GB/s per direction, one to every other device of the node [AMD Instinct MI300X data sheet]."""
 
 INFINIBAND_HDR = Link(25e9, 5e-6)
-"""One HDR port of 200 Gb/s for each device of a node [NVIDIA DGX A100 data sheet]."""
+"""One HDR port of 200 Gb/s per device [NVIDIA DGX A100 data sheet]."""
 
 INFINIBAND_EDR = Link(12.5e9, 5e-6)
-"""One of four EDR ports of 100 Gb/s that eight devices share [NVIDIA DGX-1 system architecture, WP-08437-001]."""
+"""One of four EDR ports of 100 Gb/s, which eight devices share [NVIDIA DGX-1 architecture, WP-08437-001]."""
 
 
 _HOPPER = "NVIDIA DGX H100 data sheet: NVLink 4, 900 GB/s both ways; eight NDR ports of 400 Gb/s"
@@ -91,12 +90,12 @@ INTERCONNECTS: dict[str, Interconnect] = {
     ),
     **{name: kind.interconnect for name, kind in DEVICE_KINDS.added.items() if kind.interconnect is not None},
 }
-"""Links by kind of GPU. Latencies are usual figures: 2 µs inside a node and 5 µs between nodes."""
+"""Links by kind of GPU. Latencies are typical values: 2 µs inside a node and 5 µs between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshPreset:
-    """A named mesh, built on demand."""
+    """A mesh with a name. The mesh is built only when it is needed."""
 
     name: str
     title: str
@@ -105,9 +104,10 @@ class MeshPreset:
 
 
 def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> DeviceMesh:
-    """Return `nodes` nodes of `per_node` devices of one kind, with the links of the published node of that kind.
+    """Return a mesh of `nodes` nodes with `per_node` devices of one kind each. Its links are those of the published
+    node.
 
-    Raises InputError for an unknown kind, devices without known links between them, and numbers out of range.
+    Raises InputError for an unknown kind, for devices whose links are unknown, and for numbers out of range.
     """
     device_kind, count = find_device_kind(kind), nodes * per_node
     for what, number in (("nodes", nodes), ("devices per node", per_node)):
@@ -122,7 +122,7 @@ def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> Device
         raise InputError("mesh", why)
     wires = INTERCONNECTS.get(kind)
     prefix = "cpu" if kind == CPU else "gpu"
-    # Set only the links that some devices use, so that no unused link is shown.
+    # Set only the links that devices use, so that no other link is displayed.
     return DeviceMesh(
         name or f"{kind}-{count}",
         tuple(device_kind.device(f"{prefix}{i}", i // per_node) for i in range(count)),
@@ -133,7 +133,7 @@ def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> Device
 
 
 def mixed_mesh(fast: str, slow: str) -> DeviceMesh:
-    """Return a node of eight GPUs of each of two kinds, joined by the network of the slower kind."""
+    """Return a mesh of two nodes of eight GPUs, each of another kind. The network is that of the slower kind."""
     kinds, wires, count = (find_device_kind(fast), find_device_kind(slow)), INTERCONNECTS[slow], DEVICES_PER_NODE
     devices = [kind.device(f"gpu{node * count + i}", node) for node, kind in enumerate(kinds) for i in range(count)]
     slower = [device.name for device in devices if device.kind == slow]
@@ -148,7 +148,7 @@ def mixed_mesh(fast: str, slow: str) -> DeviceMesh:
 
 
 _LISTED = ("h200", "h100", "a100", "v100")
-"""Kinds that menus list in all usual sizes. Other kinds are listed with one and with eight nodes."""
+"""Kinds that menus list in all common sizes. Other kinds are listed with one and with eight nodes."""
 
 
 def _presets() -> Iterator[MeshPreset]:
@@ -172,14 +172,15 @@ def _presets() -> Iterator[MeshPreset]:
 
 
 MESHES: dict[str, MeshPreset] = {preset.name: preset for preset in _presets()}
-"""Mesh presets by name."""
+"""Presets of meshes by name."""
 
 
 def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
-    """Return the preset of that name, or a mesh called KIND-COUNT, in nodes of `per_node` devices (8 by default).
+    """Return the preset with this name, or a mesh named KIND-COUNT, such as h100-512.
 
-    A count up to `per_node` is one node. Raises InputError for a count that does not fill its nodes, for `per_node`
-    with a preset that fixes its nodes, and for an unknown name, with the nearest known names.
+    A mesh KIND-COUNT has nodes of `per_node` devices, 8 by default. If COUNT is below `per_node`, it has one node.
+    Raises InputError if COUNT does not fill its nodes, or if a preset is given together with `per_node`. For an unknown
+    name, the error lists the most similar known names.
     """
     kind, count = kind_and_count(name)
     if kind is not None:
@@ -200,7 +201,7 @@ def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
 
 
 def kind_and_count(name: str) -> tuple[str | None, int]:
-    """Return the kind and the number of devices of a name like h100-512, or (None, 0) for any other name.
+    """Return the kind and the number of devices of a name like h100-512. For any other name, return (None, 0).
 
     >>> kind_and_count("h100-500w-96gb-64"), kind_and_count("laptop-cpu")
     (('h100-500w-96gb', 64), (None, 0))
@@ -211,11 +212,11 @@ def kind_and_count(name: str) -> tuple[str | None, int]:
 
 
 _COUNT = re.compile("0*[1-9][0-9]{0,8}")
-"""At most nine digits. Longer numbers are no counts, and Python refuses to parse very long ones."""
+"""A count has at most nine digits, because Python refuses to parse very long numbers."""
 
 
 def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:
-    """Return the seconds to sum `amount` bytes over a ring: 2 (n - 1) steps of amount / n bytes [Patarasuk 2009].
+    """Return the seconds to sum `amount` bytes on a ring: 2 (n - 1) steps of amount / n bytes each [Patarasuk 2009].
 
     >>> round(all_reduce_seconds(NVLINK, 4.5e9, 4) * 1e3, 3)  # 6 steps of 2.5 ms and 2 µs
     15.012
@@ -224,12 +225,15 @@ def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:
 
 
 def all_gather_seconds(link: Link, amount: float, devices: int) -> float:
-    """Return the seconds to gather `amount` bytes from equal shares on all devices: n - 1 steps of amount / n bytes."""
+    """Return the seconds to gather `amount` bytes, of which each of the n devices has an equal part.
+
+    The ring takes n - 1 steps of amount / n bytes each.
+    """
     return (devices - 1) * link.seconds(amount / devices)
 
 
 def broadcast_seconds(link: Link, amount: float, devices: int) -> float:
-    """Return the seconds to send `amount` bytes to all devices along a chain: n - 1 latencies + amount / bandwidth.
+    """Return the seconds to send `amount` bytes along a chain of n devices: n - 1 latencies + amount / bandwidth.
 
     >>> round(broadcast_seconds(NVLINK, 4.5e9, 4) * 1e3, 3)
     10.006
@@ -238,10 +242,10 @@ def broadcast_seconds(link: Link, amount: float, devices: int) -> float:
 
 
 def hop_seconds(amount: float, sender: int, receiver: int, group: int = 1) -> float:
-    """Return the seconds to send `amount` bytes between pipeline stages of `group` devices each.
+    """Return the seconds to send `amount` bytes between two pipeline stages of `group` devices each.
 
-    Stage s has devices s·group … s·group + group - 1. Every device of a tensor-parallel group holds all of the output.
-    So each device sends its share to one device of the other group, which then gathers the shares over NVLink
+    Stage s has the devices s·group … s·group + group - 1. Every device of a tensor-parallel group has the whole output.
+    So each device sends an equal part to one device of the other group. This group then gathers the parts over NVLink
     [Narayanan 2021, section 4.1].
     """
     nodes = {stage * group // DEVICES_PER_NODE for stage in (sender, receiver)}

@@ -1,4 +1,4 @@
-"""Operations of programs as operators of the cost model."""
+"""Convert operations of programs to operators of the cost model."""
 
 from __future__ import annotations
 
@@ -42,14 +42,17 @@ _KNOWN_AS = {
     "layer_normalization": "layer_norm",
     "batch_norm_training": "batch_norm",
 }
-"""Kinds with another name in the cost model. The squared loss counts as a difference of elements.
+"""Operators with another name in the cost model. The squared loss counts as an elementwise difference.
 
-A gradient that is not listed is the backward of its forward kind.
+A gradient that is not listed counts as the backward pass of its forward operator.
 """
 
 
 def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
-    """Return an operation as an operator of the cost model. A part of a fused kernel only counts its memory traffic."""
+    """Return an operation as an operator of the cost model.
+
+    For a part of a fused kernel, only memory traffic counts.
+    """
     if FUSED in values:
         return Operator(kind, "fused", flops=0.0, bytes=fused_bytes(types, outputs, values))
     work = find_operator(kind).work(types, outputs, values)
@@ -68,9 +71,9 @@ def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Oper
 
 
 def format_of(types: Types, values: Values | None = None) -> str:
-    """Return the format in the attributes, or else the first format of the inputs that the cost model knows.
+    """Return the format in the attribute `format`, or else that of the first input with a format of the cost model.
 
-    Operations on integers alone are timed as fp32.
+    If no input has such a format, for example if all are integers, return fp32.
     """
     if values is not None and FORMAT in values:
         return str(values[FORMAT])

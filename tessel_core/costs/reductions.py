@@ -1,4 +1,4 @@
-"""Cost of reducing gradients over the replicas of a stage: an all-reduce, as in the simulator."""
+"""Cost of reducing gradients over the replicas of a stage. It is the cost of an all-reduce, as in the simulator."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tessel_core.options import Option, option
 from tessel_core.units import TICKS_PER_SECOND
 
 _MAX_TRIED_GROUPS = 500
-"""Number of groups of devices up to which all are tried to find the fastest reduction."""
+"""If there are more groups of devices than this, a lower bound is used instead of trying all groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """Options of replicated stages."""
+    """Options for stages that run on several devices as replicas."""
 
     reduce_every: int = option(
         1,
@@ -46,7 +46,7 @@ class ReplicaOptions:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReductionTime:
-    """A reduction that takes latency + bytes * per_byte, or 0 for no bytes."""
+    """Time of a reduction: latency + bytes * per_byte, or 0 for 0 bytes."""
 
     latency: float
     per_byte: float
@@ -57,33 +57,36 @@ class ReductionTime:
 
 
 class GroupReductions(Reductions, Protocol):
-    """Reductions whose times are linear in the bytes."""
+    """Reductions whose times are linear functions of the number of bytes."""
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
-        """Return the time per micro-batch over these devices."""
+        """Return the time of a reduction over these devices, per micro-batch."""
 
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
-        """Return a lower bound on the time of every group of `replicas` of the devices."""
+        """Return a lower bound on the time of a reduction over any `replicas` of these devices."""
 
 
 @dataclass(frozen=True)
 class PoolReductions:
-    """Reductions over equal accelerators: a ring moves 2 (r - 1) / r of the bytes [Patarasuk 2009], without latency."""
+    """Reductions over equal accelerators: a ring over r devices moves 2 (r - 1) / r of the bytes [Patarasuk 2009].
+
+    Latency is not counted.
+    """
 
     bandwidth: float
     """Bytes per unit of the graph's time."""
     reduce_every: int = 1
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
-        """Return the time per micro-batch to reduce `amount` bytes over these devices."""
+        """Return the time to reduce `amount` bytes over these devices, per micro-batch."""
         return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
-        """Return the time per micro-batch over these devices."""
+        """Return the time of a reduction over these devices, per micro-batch."""
         return self.least_time(devices, len(devices))
 
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
-        """Return the time of a ring over `replicas` of the devices, which are all alike."""
+        """Return the time of a reduction over any `replicas` of the devices. All devices are equal."""
         return ReductionTime(0.0, 2 * (replicas - 1) / replicas / self.bandwidth / self.reduce_every)
 
 
@@ -96,11 +99,11 @@ class MeshReductions:
     _known: dict[tuple[int, ...], ReductionTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
-        """Return the seconds per micro-batch to reduce `amount` bytes over these devices."""
+        """Return the seconds to reduce `amount` bytes over these devices, per micro-batch."""
         return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
-        """Return the time per micro-batch over these devices, in seconds."""
+        """Return the time of a reduction over these devices in seconds, per micro-batch."""
         found = self._known.get(devices)
         if found is None:
             wires = wires_of(self.mesh, devices)
@@ -112,11 +115,11 @@ class MeshReductions:
         return found
 
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
-        """Return the least latency and the least time per byte of any group of `replicas` of the devices.
+        """Return the smallest latency and the smallest time per byte of any group of `replicas` devices.
 
-        Without single links in the mesh, the time of a group depends only on its number of nodes and on its fewest
-        devices in one of them. So one group stands for each combination. With single links and too many groups, the
-        bound assumes the fastest link everywhere.
+        If the mesh lists no single links, the time of a group depends only on its number of nodes and on the smallest
+        number of its devices in a node. So one group of each such combination is tried. If the mesh lists single links
+        and there are too many groups, the bound assumes that every link is as fast as the fastest.
         """
         groups: Iterator[tuple[int, ...]] | None = None
         if comb(len(devices), replicas) <= _MAX_TRIED_GROUPS:
@@ -129,7 +132,7 @@ class MeshReductions:
         return ReductionTime(min(each.latency for each in times), min(each.per_byte for each in times))
 
     def _representatives(self, devices: Sequence[int], replicas: int) -> Iterator[tuple[int, ...]]:
-        """Yield one group for each number of nodes and each least number of devices in one of them."""
+        """Yield one group for each number of nodes and each smallest number of devices in a node."""
         by_node: dict[int, list[int]] = {}
         for device in devices:
             by_node.setdefault(self.mesh.devices[device].node, []).append(device)
@@ -153,7 +156,7 @@ class MeshReductions:
 
 
 def _taken(nodes: Sequence[Sequence[int]], fewest: int, spare: int) -> Iterator[int]:
-    """Yield `fewest` devices of each node, and `spare` more from all nodes but the last."""
+    """Yield `fewest` devices of each node, and `spare` further devices from all nodes but the last."""
     for node in nodes:
         more = 0 if node is nodes[-1] else min(spare, len(node) - fewest)
         spare -= more
@@ -166,9 +169,9 @@ def replication_on(
     communication: Communication = Communication.BLOCKING,
     time_unit: str = "s",
 ) -> Replication:
-    """Return how replicas count on a mesh, or on equal accelerators, on which reductions always block.
+    """Return the rules for the cost of replicas on a mesh or on equal accelerators.
 
-    `time_unit` is the graph's.
+    On equal accelerators, a reduction always blocks its devices. `time_unit` is that of the graph.
     """
     if isinstance(devices, DeviceMesh):
         reductions = MeshReductions(devices, options.reduce_every)

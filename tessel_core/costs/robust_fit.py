@@ -1,4 +1,4 @@
-"""Robust least squares for a few parameters: Levenberg-Marquardt on Huber's loss [Huber 1964]."""
+"""Robust least squares for a few parameters: the Levenberg-Marquardt method with Huber's loss [Huber 1964]."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 DERIVATIVE_STEP = 1e-4
-"""Step of the numerical derivative. Parameters are logarithms or logits, of order one."""
+"""Step of the numerical derivative. It suits parameters of order one, such as logarithms."""
 MAX_STEP = 0.5
-"""Largest step in any parameter."""
+"""Largest change of a parameter in one step."""
 
 
 def minimize(residuals: Callable[[Vector], Vector], start: Vector, delta: float = 0.1, rounds: int = 300) -> Vector:
-    """Return the parameters with the least Huber loss: squared up to `delta`, linear beyond it for outliers."""
+    """Return the parameters with the smallest Huber loss that was found.
+
+    The loss of a residual is quadratic up to `delta` and linear beyond, which limits the effect of outliers.
+    """
     best: Vector = np.array(start, dtype=float)
     damping = 1e-2
     now = residuals(best)

@@ -1,4 +1,4 @@
-"""Write results as files for people and other programs."""
+"""Write results as files for people and for other programs."""
 
 from tessel_core.exports.table import EXPORTS, Export, export_for, export_schedule, find_export, schedule_csv
 

@@ -1,8 +1,8 @@
 """Write a schedule in the Trace Event Format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-A device is a process.  Processes are numbered from 1, because Perfetto reserves 0 for the idle task of Linux.  Viewers
-read events in order and attach an arrow to the slice that is open at its time.  So the file lists runs before arrows,
-and an arrow leaves one nanosecond before its run ends, while the slice is still open.
+Each device becomes a process of the trace. Processes are numbered from 1, because Perfetto reserves 0 for the idle task
+of Linux. Viewers read events in order and attach an arrow to the slice that is open at the arrow's time. So the file
+lists runs before arrows. An arrow starts one nanosecond before its run ends, while the run's slice is still open.
 """
 
 from __future__ import annotations
@@ -25,28 +25,31 @@ COLOURS = {
     BlockKind.WEIGHT: "thread_state_running",
     BlockKind.OTHER: "thread_state_uninterruptible",
 }
-"""Colour names of chrome://tracing for blue, orange, green and mauve, as in our own pictures."""
+"""Names of colours in chrome://tracing. They are blue, orange, green and mauve, as in our own pictures."""
 
 MAX_TRACE_NS = 2**63 - 1
 
 
 def _ns_per_tick(plan: MicroBatchPlan) -> int:
-    """Return the nanoseconds per tick. A tick without a real duration is drawn as one microsecond."""
+    """Return the number of nanoseconds per tick. If a tick has no real duration, it is drawn as one microsecond."""
     return round(1e9 / TICKS_PER_SECOND.get(plan.time_unit, 1e6))
 
 
 def microseconds(ns: IntColumn) -> list[str]:
-    """Format nanoseconds exactly as JSON numbers in microseconds, the unit of the format."""
+    """Return times in nanoseconds as JSON numbers in microseconds, which is the unit of the format.
+
+    Nothing is rounded.
+    """
     whole, rest = np.divmod(ns, 1000)
     pairs = zip(whole.tolist(), rest.tolist(), strict=True)
     return [f"{us}.{ns:03d}" if ns else str(us) for us, ns in pairs]
 
 
 def too_long_for_a_trace(schedule: Schedule) -> str:
-    """Explain in one sentence why the times of the schedule do not fit; empty if they fit."""
+    """Return why the times of the schedule do not fit into the format, in one sentence. Empty if they fit."""
     if schedule.makespan * _ns_per_tick(schedule.plan) <= MAX_TRACE_NS:
         return ""
-    return "the schedule lasts more than 292 years, the most that trace viewers can count in nanoseconds"
+    return "the schedule lasts more than 292 years, the longest time that trace viewers can count in nanoseconds"
 
 
 def chrome_trace(schedule: Schedule, report: ScheduleReport) -> bytes:
@@ -57,9 +60,9 @@ def chrome_trace(schedule: Schedule, report: ScheduleReport) -> bytes:
 
 
 def trace_file(about: dict[str, object], names: Iterator[str], *others: Iterator[str]) -> bytes:
-    """Build the trace file of these events, with names of tracks first.
+    """Return the trace file with these events. The names of processes and threads come first.
 
-    Events are written one by one, so that only the file itself is in memory.
+    Events are written one by one, so only the file itself is in memory.
     """
     file = io.BytesIO()
     text = io.TextIOWrapper(file, encoding="ascii")
@@ -85,14 +88,14 @@ def _about(schedule: Schedule, report: ScheduleReport) -> dict[str, object]:
 
 
 def _names(plan: MicroBatchPlan) -> Iterator[str]:
-    """Yield names of the processes and their single thread, in the order of the plan."""
+    """Yield the names of the processes and of their single threads, in the order of the plan."""
     for d, device in enumerate(plan.devices):
         yield from track_names({"pid": d + 1, "tid": d + 1}, "process", device.name, d)
         yield from track_names({"pid": d + 1, "tid": d + 1}, "thread", "runs", d)
 
 
 def track_names(track: dict[str, int], what: str, name: str, place: int) -> Iterator[str]:
-    """Yield the events that set name and position of the process or thread of a track."""
+    """Yield the events that set the name and the position of a process or thread."""
     for key, arguments in ((f"{what}_name", {"name": name}), (f"{what}_sort_index", {"sort_index": place})):
         yield json.dumps({"ph": "M", **track, "name": key, "args": arguments})
 
@@ -115,14 +118,17 @@ def _slices(schedule: Schedule, profile: MemoryProfile, tick: int) -> Iterator[s
 
 
 def _fixed_parts(block: Block) -> tuple[str, str]:
-    """Return the text that all runs of a block share: its name without the closing quote, and the fields after it."""
+    """Return the two parts of the text that are equal for all runs of a block.
+
+    The first ends inside the name, before the number of the micro-batch. The second has the fields after the name.
+    """
     name = json.dumps(block.name)
     tail = f'"cat":"{block.kind}","cname":"{COLOURS[block.kind]}","args":{{"block":{name},"memory":{block.memory}'
     return f'"name":{name[:-1]}', tail
 
 
 def _counters(profile: MemoryProfile, tick: int) -> Iterator[str]:
-    """Yield the memory of each device whenever it changes."""
+    """Yield the memory of each device at each time at which it changes."""
     unit = json.dumps(many(profile.plan.memory_unit or "unit"))
     for d, (times, levels) in enumerate(zip(profile.times, profile.levels, strict=True)):
         for time, level in zip(microseconds(times * tick), levels.tolist(), strict=True):
@@ -130,7 +136,10 @@ def _counters(profile: MemoryProfile, tick: int) -> Iterator[str]:
 
 
 def _arrows(schedule: Schedule, tick: int) -> Iterator[str]:
-    """Yield a pair of flow events, with an id of its own, for each dependency between runs on different devices."""
+    """Yield two events per dependency between runs on different devices: the start and the end of an arrow.
+
+    Each pair has its own id.
+    """
     flow = 0
     blocks = schedule.plan.blocks
     for before, after, _ in schedule.plan.arcs:

@@ -1,4 +1,4 @@
-"""Write a schedule as one self-contained HTML page: question, answer, bounds, pictures and tables."""
+"""Write a schedule as one HTML page that needs no other file: the problem, the result, bounds, pictures and tables."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _BAR = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
 _STILL = {"displayModeBar": False, "responsive": True}
 _AXIS = {"automargin": True, "gridcolor": FAINT, "zerolinecolor": FAINT}
 _TEMPLATE = go.layout.Template(layout={"font": {"family": "system-ui, sans-serif"}, "xaxis": _AXIS, "yaxis": _AXIS})
-"""Template with grid lines that are visible on light and dark backgrounds; plotly's own grid is white."""
+"""Template whose grid lines are visible on light and dark backgrounds. Plotly's own grid lines are white."""
 
 
 def html_report(schedule: Schedule, report: ScheduleReport) -> str:
-    """Return the page. About 5 MB of it is the plotting library. The same report gives the same page."""
+    """Return the page. About 5 MB of it is the plotting library. The same report always gives the same page."""
     plan = schedule.plan
     parts = (
         _opening(schedule, report),
@@ -53,7 +53,7 @@ def html_report(schedule: Schedule, report: ScheduleReport) -> str:
 
 
 def _opening(schedule: Schedule, report: ScheduleReport) -> Html:
-    """Return the title, the verdict and the key numbers."""
+    """Return the title, the verdict and the key figures."""
     plan = schedule.plan
     amounts = (schedule.micro_batches, "micro-batch"), (len(plan.devices), "device"), (len(plan.blocks), "block")
     scale = " · ".join(counted(*each) for each in amounts)
@@ -72,10 +72,8 @@ def _opening(schedule: Schedule, report: ScheduleReport) -> Html:
 
 
 def _timeline(schedule: Schedule) -> Html:
-    """Return blocks and memory on one time axis, with a close-up of each phase if the schedule is long."""
-    caption = (
-        "One lane per device; blocks show the number of their micro-batch. Below: memory per device. Drag to zoom."
-    )
+    """Return the timeline and the memory on one time axis. If the schedule is long, add a close-up of each phase."""
+    caption = "One row per device. Each block shows its micro-batch number. Memory per device is below. Drag to zoom."
     windows = TimeAxis.of([schedule]).windows
     whole = _figure(gantt(schedule), "timeline", first=True)
     if detail_of([schedule], windows[EVERYTHING]) is not Detail.SHARES:
@@ -89,7 +87,7 @@ def _timeline(schedule: Schedule) -> Html:
 
 
 def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
-    """Return charts of idle time by part and by cause, and of the progress of the search."""
+    """Return charts of idle time by remedy and by cause, and of the progress of the search."""
     whole, steady = IdleSplit.of_report(report)
     splits = [(name, each) for name, each in (("whole schedule", whole), ("steady state", steady)) if each is not None]
     idle = (
@@ -104,7 +102,7 @@ def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
 
 
 def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:
-    """Embed a figure. The first one includes the plotting library."""
+    """Return the HTML of a figure. The first figure of a page includes the plotting library."""
     config = _BAR if first else _STILL
     figure.update_layout(template=_TEMPLATE)
     drawn = figure.to_html(full_html=False, include_plotlyjs=first, div_id=name, config=config)
@@ -112,7 +110,7 @@ def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:
 
 
 def _devices(schedule: Schedule) -> Html:
-    """Return a table of work, idle time by cause and memory, with one row per device."""
+    """Return a table with one row per device: its work, its idle time by cause, and its memory."""
     plan, causes, peaks = schedule.plan, idle_causes(schedule), MemoryProfile.of(schedule).peaks
     seen = [cause for i, cause in enumerate(CAUSES) if causes.table[:, i].any()]
     rows = []
@@ -135,15 +133,15 @@ def _capacity(capacity: int | None, peak: int, unit: str) -> str:
 
 
 def _question(schedule: Schedule, report: ScheduleReport) -> Html:
-    """Return all inputs of the solver, so that the question can be repeated."""
+    """Return all inputs of the solver, so that the run can be repeated."""
     known = SCHEDULERS.get(report.solver)
     asked = [
         ("Scheduler", f"{known.title} ({known.name})" if known else report.solver),
-        ("Source", known.source if known else "unknown: not a scheduler of Tessel Explorer"),
+        ("Source", known.source if known else "unknown, because the schedule comes from another program"),
         ("Micro-batches", f"{schedule.micro_batches:,}"),
     ]
     if report.config is None:
-        asked.append(("Options", "unknown: the schedule was read from a file and checked again"))
+        asked.append(("Options", "unknown, because the schedule was read from a file (its rules were checked again)"))
     else:
         options = options_of(report.config).values()
         asked += [(shown.label, f"{value} {shown.unit}".strip()) for shown, value in options]
@@ -151,7 +149,7 @@ def _question(schedule: Schedule, report: ScheduleReport) -> Html:
 
 
 def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
-    """Return a table of each objective and its proved bound."""
+    """Return a table of the objectives, each with its value and its proved bound."""
     found = (
         ("period per micro-batch", report.period_per_micro_batch, report.period_bound),
         ("makespan", report.makespan, Fraction(report.makespan_bound)),
@@ -166,7 +164,9 @@ def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
         for name, value, bound in found
     ]
     bounds = table(("objective", "found", "proved bound", "gap"), rows, numbers=(1, 2, 3))
-    caption = "No schedule of this plan, memory and number of micro-batches is below a bound. A gap of 0 means optimal."
+    caption = (
+        "No schedule of this plan, with this memory and number of micro-batches, is below a bound. Gap 0 means optimal."
+    )
     return titled("The bounds", bounds, note(caption))
 
 
@@ -199,7 +199,7 @@ def _versions() -> Html:
 
 
 class Html(str):
-    """Text that is already HTML, written by this package and not taken from a file."""
+    """Text that is HTML already, written by this package and not read from a file."""
 
     __slots__ = ()
 
@@ -210,29 +210,32 @@ def section(title: str, *parts: Html) -> Html:
 
 
 def titled(title: str, *parts: Html) -> Html:
-    """Return parts under a smaller heading."""
+    """Return parts under a heading of the second level."""
     return Html(f"<h3>{escape(title)}</h3>{''.join(parts)}")
 
 
 def columns(*parts: Html) -> Html:
-    """Place parts side by side if there is room."""
+    """Return parts that are placed side by side if there is room."""
     return Html(f'<div class="columns">{"".join(f"<div>{part}</div>" for part in parts)}</div>')
 
 
 def note(text: str) -> Html:
-    """Return a remark in small print."""
+    """Return a remark in small letters."""
     return Html(f'<p class="note">{escape(text)}</p>')
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Html:
-    """Return a table with optional column names. Columns in `numbers` are aligned to the right."""
+    """Return a table.
+
+    `names` are the headings of the columns, or empty. Columns in `numbers` are aligned to the right.
+    """
     head = f"<thead>{_row('th', names, numbers)}</thead>" if names else ""
     body = "\n".join(_row("td", row, numbers) for row in rows)
     return Html(f'<div class="scroll"><table>{head}<tbody>\n{body}\n</tbody></table></div>')
 
 
 def filled(text: str, share: float) -> Html:
-    """Return `text` with a small bar filled to the fraction `share`."""
+    """Return `text` with a small bar, of which the fraction `share` is filled."""
     return Html(f'{escape(text)}<span class="fill"><i style="width:{share:.1%}"></i></span>')
 
 

@@ -1,8 +1,8 @@
-"""Write a strategy as settings for torchtitan, Megatron-LM or DeepSpeed, or as a toy script for PyTorch.
+"""Write a strategy as settings for torchtitan, Megatron-LM or DeepSpeed, or as a small PyTorch script.
 
-Field and option names are those of torchtitan's `torchtitan/config/configs.py` (August 2026), Megatron-LM's
-`megatron/training/arguments.py` and DeepSpeed's configuration JSON.  Parts of a strategy that a framework cannot run
-are left out and listed.
+Names of fields and options are those of torchtitan's `torchtitan/config/configs.py` (August 2026), Megatron-LM's
+`megatron/training/arguments.py` and DeepSpeed's configuration JSON. If a framework cannot run a part of a strategy,
+this part is left out and listed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tessel_core.strategies.strategy import Strategy
 
 @dataclass(frozen=True)
 class Job:
-    """A network with a strategy.  A step takes `spec.batch` samples."""
+    """A network with a strategy. One training step processes `spec.batch` samples."""
 
     name: str
-    """Name of a preset, or of a file without its suffix."""
+    """Name of a preset, or name of a file without its suffix."""
     family: Family
     spec: Spec
     strategy: Strategy
     searched: Schedule | None = None
-    """Order of the stages that a search found; None for the strategy's own."""
+    """Order of the stages that a search found. None means the strategy's own order."""
 
     @property
     def sizes(self) -> Mapping[str, Value]:
@@ -45,13 +45,13 @@ class Job:
 
     @property
     def title(self) -> str:
-        """One line about the network and the strategy, without characters that would end a docstring."""
+        """One line about the network and the strategy, without characters that would end a Python docstring."""
         name = self.name.replace("\\", "").replace('"', "'")
         return f"{name} on {self.strategy.devices} devices: {self.strategy.summary}"
 
     @property
     def rows(self) -> int:
-        """Samples per micro-batch."""
+        """Number of samples per micro-batch."""
         return self.spec.batch // (self.strategy.data * self.strategy.micro_batches)
 
     @property
@@ -62,11 +62,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The text of a file, and the differences between the framework and the simulation."""
+    """The text of a file, and the ways in which the framework differs from the simulation."""
 
     text: str
     left_out: tuple[str, ...]
-    """One clause per difference."""
+    """One clause for each difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Launcher:
     suffix: str
     write: Callable[[Job], Launch]
     objection: Callable[[Job], str]
-    """Returns why the framework cannot run the strategy, as a clause; empty if it can."""
+    """Returns why the framework cannot run the strategy, as a clause. Empty if it can."""
 
 
 _TITAN_BASES = {
@@ -88,24 +88,29 @@ _TITAN_BASES = {
     "qwen3-30b-a3b": ("qwen3", "qwen3_30b_a3b"),
     "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"),
 }
-"""Configurations that torchtitan ships, by our preset: a model and a function of its `config_registry`."""
+"""Configurations that come with torchtitan, by name of our preset: a model, and a function of its `config_registry`."""
 _TITAN_ORDERS = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "zb-v": "ZBVZeroBubble"}
 _TITAN_RECOMPUTING = {Recompute.SELECTIVE: "SelectiveAC.Config()", Recompute.FULL: "FullAC.Config()"}
 
 
 def _titan_objection(job: Job) -> str:
     if job.family.tokens(job.spec) is None:
-        return "torchtitan trains networks of tokens"
+        return "torchtitan trains only networks whose input is tokens"
     if job.strategy.pipeline > 1 and job.strategy.form.copies > 1:
         return f"{job.strategy.schedule} runs two copies of the network, but torchtitan runs one"
     order = _titan_csv_order(job)
     if order is None:
         return ""
-    return objection_of_pytorch(order) or ("" if _titan_layout(order) else "torchtitan has only loops and Vs of stages")
+    return objection_of_pytorch(order) or (
+        "" if _titan_layout(order) else "torchtitan places stages only in a loop or a V"
+    )
 
 
 def _titan_csv_order(job: Job) -> Schedule | None:
-    """Return the order that torchtitan reads from a CSV; None if it has that order itself, or there is no pipeline."""
+    """Return the order that torchtitan reads from a CSV file.
+
+    None if torchtitan has this order itself, or if there is no pipeline.
+    """
     strategy = job.strategy
     if strategy.pipeline == 1:
         return None
@@ -116,7 +121,7 @@ def _titan_csv_order(job: Job) -> Schedule | None:
 
 
 def _titan_layout(order: Schedule) -> str:
-    """Return the schedule of torchtitan with the same assignment of stages to ranks; empty if there is none."""
+    """Return the torchtitan schedule that places the stages on the same ranks. Empty if there is none."""
     stages, ranks = stages_of(order.plan), len(order.plan.devices)
     if lies_in_loops(stages, ranks):
         return "1F1B" if len(stages) == ranks else "Interleaved1F1B"
@@ -125,11 +130,11 @@ def _titan_layout(order: Schedule) -> str:
 
 
 def _titan(job: Job) -> Launch:
-    """Write a module for `--module`, whose function `recommended` is the `--config`."""
+    """Return a Python module for the option `--module`. Its function `recommended` is the value of `--config`."""
     model, function = _TITAN_BASES.get(job.name, ("llama3", "llama3_8b"))
     left_out = list(_left_out(job, "torchtitan", contexts=(ContextMethod.RING,), zeros=(0, 3)))
     if job.name not in _TITAN_BASES:
-        left_out.append(f"torchtitan ships no configuration of {job.name}: replace `base` by your own")
+        left_out.append(f"torchtitan has no configuration of {job.name}: replace `base` by your own")
     fields = dict(_titan_fields(job))
     policy = _TITAN_RECOMPUTING.get(job.strategy.recompute, "").removesuffix(".Config()")
     imports = f"from torchtitan.distributed.activation_checkpoint import {policy}\n" if policy else ""
@@ -162,7 +167,7 @@ def schedule_file():
     path.write_text(SCHEDULE.lstrip())
     return str(path)
 '''
-"""Last part of a configuration whose order torchtitan reads from a CSV file."""
+"""Last part of the module if torchtitan reads the order of stages from a CSV file."""
 
 
 def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
@@ -172,7 +177,7 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
     yield "training.num_tokens_per_microbatch_per_dp_rank", job.rows * tokens
     yield "training.num_tokens_per_train_step", job.spec.batch * tokens
     if strategy.pipeline > 1 or strategy.expert > 1:
-        # torchtitan captures neither pipelines nor expert parallelism in CUDA graphs.
+        # torchtitan uses CUDA graphs neither with pipelines nor with expert parallelism.
         yield "training.disable_cuda_graphs", True
     yield "parallelism.data_parallel_replicate_degree", 1 if sharded else strategy.data
     yield "parallelism.data_parallel_shard_degree", strategy.data if sharded else 1
@@ -198,7 +203,10 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
 
 
 def _module_names(layers: tuple[int, ...]) -> list[list[str]]:
-    """Return the modules of each stage.  The embedding is in the first stage, the norm and the head are in the last."""
+    """Return the names of the modules of each stage.
+
+    The first stage has the embedding, and the last stage has the norm and the head.
+    """
     bounds = [0, *accumulate(layers)]
     stages = [[f"layers.{i}" for i in range(first, last)] for first, last in pairwise(bounds)]
     stages[0].insert(0, "tok_embeddings")
@@ -219,7 +227,7 @@ def _megatron_objection(job: Job) -> str:
 
 
 def _megatron(job: Job) -> Launch:
-    """Write the arguments of `pretrain_gpt.py`, one per line."""
+    """Return the arguments of `pretrain_gpt.py`, one per line."""
     left_out = list(_left_out(job, "Megatron-LM", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
     if job.strategy.zero > 1:
         left_out.append("Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1: leave that variable unset")
@@ -256,7 +264,7 @@ def _megatron_arguments(job: Job) -> Iterator[tuple[str, object]]:
     if strategy.zero > 1:
         yield "use-megatron-fsdp", True
         yield "data-parallel-sharding-strategy", _MEGATRON_SHARDING[strategy.zero]
-        yield "ckpt-format", "fsdp_dtensor"  # the only checkpoint format that Megatron-FSDP accepts
+        yield "ckpt-format", "fsdp_dtensor"  # Megatron-FSDP accepts no other checkpoint format.
     if strategy.data > 1:
         yield "overlap-grad-reduce", True
     if strategy.grad_dtype == "fp32":
@@ -272,7 +280,7 @@ def _megatron_arguments(job: Job) -> Iterator[tuple[str, object]]:
 
 
 def _megatron_network(job: Job) -> Iterator[tuple[str, object]]:
-    """Yield the arguments that describe the network."""
+    """Yield the arguments that describe the network, as pairs of name and value."""
     sizes = job.sizes
     for name, ours in (("num-layers", "layers"), ("hidden-size", "hidden"), ("num-attention-heads", "heads")):
         yield name, sizes[ours]
@@ -338,7 +346,7 @@ def _deepspeed_objection(job: Job) -> str:
 
 
 def _deepspeed(job: Job) -> Launch:
-    """Write the JSON for `deepspeed --deepspeed_config`."""
+    """Return the JSON file for `deepspeed --deepspeed_config`."""
     strategy = job.strategy
     config = {
         "train_batch_size": job.spec.batch,
@@ -357,37 +365,37 @@ def _deepspeed(job: Job) -> Launch:
         config["data_types"] = {"grad_accum_dtype": strategy.grad_dtype}
     left_out = list(_left_out(job, "DeepSpeed", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
     if strategy.recompute != Recompute.NONE:
-        left_out.append("DeepSpeed's config has no recomputation: switch it on in the model's code")
+        left_out.append("DeepSpeed's config has no recomputation: enable it in the model's code")
     if strategy.expert > 1:
         left_out.append("DeepSpeed's config has no expert parallelism: set `ep_size` in the model's code")
     return Launch(json.dumps(config, indent=2) + "\n", tuple(left_out))
 
 
 def _toy(job: Job) -> Launch:
-    """Write a script that trains a small network of the same structure on processes of one machine."""
+    """Return a script that trains a small network of the same structure in processes on one machine."""
     searched = _searched(job, "PyTorch's toy")
     return Launch(toy_script(job.title, job.strategy, job.layers), (*searched, *toy_left_out(job.strategy)))
 
 
 def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zeros: tuple[int, ...]) -> Iterator[str]:
-    """Yield one clause for each difference between the framework and the simulation."""
+    """Yield one clause for each way in which the framework differs from the simulation."""
     strategy = job.strategy
     if framework != "torchtitan":
         yield from _searched(job, framework)
     if strategy.context > 1 and strategy.context_method not in contexts:
         yield f"{framework} chooses its own context method; {strategy.context_method} was simulated"
     if strategy.zero not in zeros:
-        yield f"{framework} has no ZeRO-{strategy.zero}: it also shards weights, and keeps them after the forward"
+        yield f"{framework} has no ZeRO-{strategy.zero}: it also shards weights, and keeps them after the forward pass"
     if strategy.rank_order not in (None, DEFAULT_RANK_ORDER):
         yield f"{framework} numbers ranks in its own order; {','.join(strategy.rank_order or ())} was simulated"
     if strategy.compiled and framework != "torchtitan":
-        yield f"{framework} has kernels of its own; torch.compile was simulated"
+        yield f"{framework} has its own kernels; torch.compile was simulated"
     if strategy.fp8 and framework != "Megatron-LM":
-        yield f"these settings do not switch FP8 on: do so in {framework}'s model"
+        yield f"these settings do not enable FP8: enable it in {framework}'s model"
 
 
 def _searched(job: Job, framework: str) -> Iterator[str]:
-    """Yield a clause about the order that a search found, which this framework cannot run."""
+    """If a search found the order of stages, yield a clause that says that this framework cannot run it."""
     if job.searched is not None:
         yield f"{framework} runs {job.strategy.schedule}, not the order that the search found"
 

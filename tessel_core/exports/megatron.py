@@ -1,4 +1,4 @@
-"""Write the layers of each stage of a schedule or placement as arguments of Megatron-LM."""
+"""Write the layers of each stage, from a schedule or a placement, as arguments of Megatron-LM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from tessel_core.placement.by_layer import stage_letters
 
 _LAYERS = re.compile(r"layers? (\d+)(?:–(\d+))?")
 _ANY_NUMBERED = re.compile(r"(?:.* )?\d+(?:–\d+)?|…|and \d+ more")
-_NEAREST = "this export needs a V or a loop of GPT layers; a PyTorch CSV can express any chain of stages"
+_NEAREST = "this export needs stages of GPT layers in a V or a loop; a PyTorch CSV can express any chain of stages"
 
 
 def objection_of_megatron(schedule: Schedule) -> str:
-    """Explain why Megatron-LM arguments cannot express the layout, without a full stop; empty if they can."""
+    """Return why Megatron-LM's arguments cannot express the stages, in one sentence without a full stop.
+
+    Empty if they can.
+    """
     try:
         _layout(schedule.plan)
     except InputError as error:
@@ -26,11 +29,14 @@ def objection_of_megatron(schedule: Schedule) -> str:
 
 
 def megatron_arguments(schedule: Schedule) -> str:
-    """Return one shell line: number of layers, pipeline size and layout, and the batch if the plan has samples.
+    """Return one line of arguments: the number of layers, the number of pipeline ranks, the layers of each stage, and
+    the batch.
 
-    Megatron-LM accepts no order: it runs 1F1B, interleaved if ranks have several stages.
-    Raises InputError as `forward_chain` does, for stages that are not in loops, and for labels without consecutive
-    layers.
+    The batch is left out if the plan has no number of samples. The order of runs is left out, too: Megatron-LM always
+    runs 1F1B, interleaved if ranks have several stages.
+
+    Raises InputError in the cases of `forward_chain`, for stages that are not placed in a loop, and for labels without
+    consecutive layers.
     """
     plan = schedule.plan
     said = _arguments(*_layout(plan), tensor_degree(plan))
@@ -40,9 +46,9 @@ def megatron_arguments(schedule: Schedule) -> str:
 
 
 def layout_arguments(placement: Placement) -> str:
-    """Return the line of `megatron_arguments` for a placement with several stages per device, without the batch.
+    """Return the arguments of `megatron_arguments`, without the batch, for a placement with several stages per device.
 
-    Raises InputError as `stage_letters` does.
+    Raises InputError in the cases of `stage_letters`.
     """
     stages, groups = stage_letters(placement), placement.transfers.groups
     return _line(_arguments(stages, len(set(placement.assignment)), 1 if groups is None else groups.size))
@@ -62,7 +68,7 @@ def _line(arguments: Mapping[str, object]) -> str:
 
 
 def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
-    """Return the letters of each stage, and the number of ranks."""
+    """Return the layers of each stage as letters (E embedding, t layer, L loss), and the number of ranks."""
     plan = on_ranks(plan)
     chain = [plan.blocks[b] for b in forward_chain(plan)]
     ranks = _ranks(plan, chain)
@@ -70,18 +76,23 @@ def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
     for s, block in enumerate(chain):
         first, count = _layers_of(block, is_first=s == 0, is_last=s == len(chain) - 1)
         if count and next_layer is not None and first != next_layer:
-            raise InputError(f"block {block.name}", f"begins with layer {first}, but layer {next_layer} is next")
+            raise InputError(
+                f"block {block.name}", f"begins with layer {first}, but must begin with layer {next_layer}"
+            )
         next_layer = first + count if count else next_layer
         stages.append("t" * count)
     if next_layer is None:
-        raise InputError(f"plan {plan.name}", "names no transformer layer in its blocks' labels")
+        raise InputError(f"plan {plan.name}", "has no block whose label names a transformer layer")
     stages[0] = f"E{stages[0]}"
     stages[-1] = f"{stages[-1]}L"
     return stages, ranks
 
 
 def _ranks(plan: MicroBatchPlan, chain: Sequence[Block]) -> int:
-    """Return the number of devices. Raises InputError unless stages go to the devices in turn, equally often."""
+    """Return the number of devices.
+
+    Raises InputError unless the devices get stages in turn, and equally many.
+    """
     devices = [block.devices[0] for block in chain]
     ranks = len(set(devices))
     for s, device in enumerate(devices):
@@ -90,21 +101,21 @@ def _ranks(plan: MicroBatchPlan, chain: Sequence[Block]) -> int:
             raise InputError(f"stage {s}", f"is on {where}, but Megatron-LM assigns stages to ranks in loops")
     if len(chain) % ranks:
         raise InputError(
-            f"plan {plan.name}", f"has {len(chain)} stages on {ranks} ranks, but each rank needs equally many"
+            f"plan {plan.name}", f"has {len(chain)} stages on {ranks} ranks, but each rank needs the same number"
         )
     return ranks
 
 
 def _layers_of(block: Block, *, is_first: bool, is_last: bool) -> tuple[int, int]:
-    """Parse the label of a stage into its first layer and number of layers.
+    """Return the first layer and the number of layers that the label of a stage names.
 
-    The first stage may also hold the embedding, and the last stage the loss.
+    The first stage may also have the embedding, and the last stage the loss.
     """
     if not block.label:
         raise InputError(f"block {block.name}", 'has no label that names its layers, such as "layers 0–7"')
     parts = block.label.split(", ")
     at = next((i for i, part in enumerate(parts) if _LAYERS.fullmatch(part)), None)
-    if at is None:  # the embedding or the loss alone
+    if at is None:  # The stage is the embedding or the loss alone.
         before, after = (parts, []) if is_first else ([], parts)
     else:
         before, after = parts[:at], parts[at + 1 :]

@@ -1,6 +1,6 @@
-"""Show plans, schedules, placements, graphs and reports in notebooks: a sentence, key numbers and a timeline.
+"""Display plans, schedules, placements, graphs and reports in notebooks: a sentence, key figures and a timeline.
 
-A timeline is in a frame of its own, which needs no network and has no access to the notebook.
+The timeline is in its own frame, which needs no network and has no access to the notebook.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 _LOOK = Look(quiet=True)
 _MARGIN = 16
-"""Margin around the timeline in its frame, in pixels."""
+"""Margin around the timeline inside its frame, in pixels."""
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
 script-src 'unsafe-inline'; img-src data: blob:">
@@ -139,7 +139,7 @@ def _lanes(placement: Placement) -> str:
 
 
 def _frame(data: bytes) -> str:
-    """Return the timeline of the app in a frame that contains its script and data."""
+    """Return an HTML frame with the timeline of the app, its script and its data."""
     encoded = json.dumps(b64encode(data).decode())
     script = timeline_function().replace("</", "<\\/")
     page = _PAGE.format(margin=_MARGIN, style=text_of("timeline.css") + SMALLER, script=script, data=encoded)

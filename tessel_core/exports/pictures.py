@@ -19,14 +19,14 @@ from tessel_core.units import counted
 from tessel_core.workbench.messages.schedule import verdict
 
 _WIDTH, _SCALE = 1200, 2
-"""Width of the layout in pixels, for letters of 12 pixels; a PNG has `_SCALE` times as many pixels."""
+"""Width of the picture in pixels, when letters are 12 pixels high. A PNG has `_SCALE` times as many pixels."""
 _MARGIN, _LINE, _LETTERS = 22, 20, 140
-"""Margin around the title and height of a line, in pixels; letters per line."""
+"""Margin around the title and height of a line, in pixels, and largest number of letters per line."""
 _INK = "#1b232c"
 
 
 def why_no_pictures() -> str:
-    """Explain why this machine cannot draw pictures, in a sentence without a full stop; empty if it can."""
+    """Return why this machine cannot draw pictures, in one sentence without a full stop. Empty if it can."""
     if importlib.util.find_spec("kaleido") is None:
         return "needs kaleido and a Chromium: pip install 'tessel-explorer[pictures]', and install chromium"
     from choreographer.browsers.chromium import Chromium
@@ -40,14 +40,15 @@ def why_no_pictures() -> str:
 
 
 def picture(schedule: Schedule, report: ScheduleReport, kind: str) -> bytes:
-    """Draw timeline and memory under a title as "png" or "svg". Takes some seconds, because a browser starts and ends.
+    """Return the timeline and the memory under a title, as "png" or "svg".
 
-    `why_no_pictures` must be empty.  Raises InputError if the browser does not work.
+    It takes some seconds, because a browser starts and ends. `why_no_pictures` must return an empty text. Raises
+    InputError if the browser does not work.
     """
     import kaleido
     from kaleido.errors import BrowserClosedError, BrowserFailedError
 
-    # The last message of a closing browser may be joined to another one, and would be logged as an error.
+    # When the browser closes, its last message may be joined to another one, and would be logged as an error.
     logging.getLogger("choreographer").setLevel(logging.CRITICAL)
     figure = titled(schedule, report)
     wanted = {"format": kind, "width": _WIDTH, "height": figure.layout.height, "scale": _SCALE if kind == "png" else 1}
@@ -61,7 +62,7 @@ def picture(schedule: Schedule, report: ScheduleReport, kind: str) -> bytes:
 
 
 def titled(schedule: Schedule, report: ScheduleReport) -> go.Figure:
-    """Return the timeline on a white background, under a title that names plan, scheduler and verdict."""
+    """Return the timeline on a white background, under a title with the plan, the scheduler and the verdict."""
     figure = gantt(schedule)
     lines = _title(schedule, report)
     room = _MARGIN + _LINE * len(lines)
@@ -86,7 +87,7 @@ def titled(schedule: Schedule, report: ScheduleReport) -> go.Figure:
 
 
 def _title(schedule: Schedule, report: ScheduleReport) -> list[str]:
-    """Return the lines of the title: plan, scheduler and micro-batches, the verdict, and how to read shares."""
+    """Return the lines of the title: plan, scheduler and micro-batches, the verdict, and how to read fractions."""
     plan = schedule.plan
     maker = plain(title_of(report.solver), 30)
     lines = [f"<b>{plain(plan.name, 90)}</b> · {maker} · {counted(schedule.micro_batches, 'micro-batch')}"]

@@ -1,4 +1,4 @@
-"""Write a schedule as `compute_only` CSV of torch.distributed.pipelining, with a script and torchtitan settings."""
+"""Write a schedule for torch.distributed.pipelining: a CSV file (`compute_only`), a script, and torchtitan settings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from tessel_core.exports.stages import Stage, on_ranks, stages_of, tensor_degree
 from tessel_core.model import Schedule
 
 PYTORCH_CSV = "pytorch-csv"
-NO_TORCHTITAN = (
-    "torchtitan cannot place these stages: it supports loops, and the V of ZB-V. The script supports these stages."
-)
+NO_TORCHTITAN = "torchtitan places stages only in a loop or a V (ZB-V). The script supports these stages."
 _NEAREST = "this export supports V, split V, loop and ZB-V shapes; tessel run runs any schedule"
 
 
 def objection_of_pytorch(schedule: Schedule) -> str:
-    """Explain why the CSV cannot express the schedule, in a sentence without a full stop; empty if it can."""
+    """Return why the CSV cannot express the schedule, in one sentence without a full stop. Empty if it can."""
     plan = on_ranks(schedule.plan)
     try:
         stages = stages_of(plan)
@@ -31,12 +29,12 @@ def objection_of_pytorch(schedule: Schedule) -> str:
 
 
 def pytorch_csv(schedule: Schedule) -> str:
-    """Return the CSV: one row per device, and one cell per run in order of start.
+    """Return the CSV file: one row per device, and one cell per run in order of start.
 
-    Cells are 0F0 for a forward, 1B2 for a whole backward, and 1I2 and 1W2 for its input and weight gradient.
-    A tensor-parallel group is one rank of the pipeline, so it has one row.  Micro-batches are numbered in the order in
-    which the last stage runs them, because PyTorch takes losses in that order.
-    Raises InputError as `stages_of` does.
+    A cell names the stage, the kind and the micro-batch: 0F0 is a forward pass, 1B2 a whole backward pass, and 1I2 and
+    1W2 are its input gradient and weight gradient. A tensor-parallel group is one rank of the pipeline and has one row.
+    Micro-batches are numbered in the order in which the last stage runs them, because PyTorch expects losses in that
+    order. Raises InputError in the cases of `stages_of`.
     """
     schedule = replace(schedule, plan=on_ranks(schedule.plan))
     stages = stages_of(schedule.plan)
@@ -57,7 +55,10 @@ def pytorch_csv(schedule: Schedule) -> str:
 
 
 def torchrun_script(schedule: Schedule, csv_name: str, name: str) -> str:
-    """Return a Python script called `name` that runs the CSV beside it under torchrun, with a toy model to replace."""
+    """Return a Python script with the file name `name`. torchrun runs it, with the CSV file in the same folder.
+
+    The script contains a toy model, which the user replaces.
+    """
     text = resources.files("tessel_core.exports").joinpath("pytorch_script.txt").read_text(encoding="utf-8")
     return Template(text).substitute(
         csv=ascii(csv_name), ranks=len(on_ranks(schedule.plan).devices), script=ascii(name)[1:-1]
@@ -65,9 +66,11 @@ def torchrun_script(schedule: Schedule, csv_name: str, name: str) -> str:
 
 
 def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
-    """Return the settings with which torchtitan runs the CSV; empty if torchtitan cannot place the stages like this.
+    """Return the settings with which torchtitan runs the CSV file. Empty if torchtitan cannot place the stages in this
+    way.
 
-    The named schedule determines how torchtitan places stages: as a V for ZBVZeroBubble, in a loop for the others.
+    The schedule that the settings name decides where torchtitan places stages: in a V for ZBVZeroBubble, otherwise in a
+    loop.
     """
     plan = on_ranks(schedule.plan)
     stages, ranks = stages_of(plan), len(plan.devices)
@@ -91,5 +94,5 @@ def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
 
 
 def lies_in_loops(stages: tuple[Stage, ...], ranks: int) -> bool:
-    """Whether stage s is on rank s modulo the number of ranks, with equally many stages on each."""
+    """Return whether stage s is on rank s modulo the number of ranks, and every rank has the same number of stages."""
     return len(stages) % ranks == 0 and all(stage.device == s % ranks for s, stage in enumerate(stages))

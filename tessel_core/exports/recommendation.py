@@ -1,4 +1,4 @@
-"""Write a recommendation as a JSON document.  Keys of strategies are the option names of `tessel simulate`."""
+"""Write a recommendation as a JSON document. Keys of strategies are the option names of `tessel simulate`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def recommendation_document(
 ) -> dict[str, object]:
     """Return the recommendation as one document.
 
-    `half` is the recommendation for half of the devices.  `schedule` and `prices` belong to the fastest strategy.  A
-    strategy with one stage has no schedule.
+    `half` is the recommendation for half of the devices. `schedule` and `prices` belong to the fastest strategy. If
+    this strategy has one stage, it has no schedule.
     """
     question = found.question
     return {
@@ -49,18 +49,18 @@ def recommendation_document(
 
 
 def _price(question: Question, tag: PriceTag) -> dict[str, object]:
-    """Return the change, the strategy after it, and whether that strategy fits into memory."""
+    """Return a change of the strategy, the strategy after it, and whether that one fits into memory."""
     fits = not tag.candidate.outcome.reason
     return {"kind": tag.kind, "change": tag.change, "fits": fits, "strategy": _strategy(question, tag.candidate)}
 
 
 def searched_document(found: Recommendation, orders: Sequence[SearchedOrder]) -> dict[str, object]:
-    """Return the pipelines whose orders were searched, the one with the shortest step first."""
+    """Return the pipelines whose orders were searched, shortest step first."""
     return {"searched_orders": [_searched(found.question, each) for each in orders]}
 
 
 def _searched(question: Question, each: SearchedOrder) -> dict[str, object]:
-    """Return the strategy in its named order, and the times of the shorter order."""
+    """Return the strategy, and its times with the published order and with the shorter order that was found."""
     return {
         "strategy": _strategy(question, each.candidate),
         "order": each.report.solver,

@@ -1,4 +1,4 @@
-"""Table of the file formats for simulations, which command line and pages offer."""
+"""The file formats for simulations. The command line and the pages offer them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ COLUMNS = (
 
 
 def simulation_csv(trace: Trace, mesh: DeviceMesh | None = None) -> str:
-    """Return one line per operation and worker, ordered by device and start.
+    """Return a CSV file with one line per operation and device, ordered by device and start.
 
-    `operation` is the position in the program, and `memory_after` the memory of the device after it ends, in bytes.
+    `operation` is the index in the program. `memory_after` is the memory of the device in bytes after the operation has
+    ended.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -46,7 +47,7 @@ def simulation_csv(trace: Trace, mesh: DeviceMesh | None = None) -> str:
 
 
 def _held(trace: Trace, device: int, times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the memory of the device at each time, after all changes up to it, in bytes."""
+    """Return the memory of the device at each of `times` in bytes. Changes at this time are included."""
     here = trace.memory_device == device
     levels = np.concatenate(([0], trace.memory_bytes[here]))
     return np.asarray(levels[np.searchsorted(trace.memory_time[here], times, side="right")])
@@ -71,14 +72,15 @@ SIMULATION_EXPORTS: dict[str, Export] = {
         ),
     )
 }
-"""Exports by name, in the order of menus.
+"""File formats by name, in the order of menus.
 
-`write` takes a trace, the mesh of its devices, and whether the times come from the costs of that mesh.
+`write` has three arguments: a trace, the mesh of its devices, and whether the durations come from the costs of that
+mesh.
 """
 
 
 def simulation_export_for(file_name: str) -> Export:
-    """Return the export for the suffix of a file name. Raises InputError with the known suffixes if there is none.
+    """Return the format for the suffix of a file name. If there is none, raise InputError with the known suffixes.
 
     >>> simulation_export_for("step.trace.json").name
     'chrome-trace'

@@ -1,6 +1,7 @@
 """Write a simulation in the Trace Event Format, as `chrome_trace` does for schedules.
 
-A device is a process with one thread for computing and others for communication.  Times are rounded to nanoseconds.
+Each device becomes a process with one thread for computation and other threads for communication. Times are rounded to
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
 """Communication patterns with a single sender or a single receiver."""
 
 MAX_EVENTS = 500_000
-"""Largest number of events that a viewer in a browser can read: a file of about 200 MB."""
+"""Largest number of events that a viewer in a browser can read. The file has then about 200 MB."""
 
 
 def too_much_for_a_trace(trace: Trace) -> str:
-    """Explain in one sentence why viewers could not show the simulation; empty if they can."""
+    """Return why viewers could not display the simulation, in one sentence. Empty if they can."""
     if trace.latency * 1e9 > MAX_TRACE_NS:
-        return "the simulation lasts more than 292 years, the most that trace viewers can count in nanoseconds"
+        return "the simulation lasts more than 292 years, the longest time that trace viewers can count in nanoseconds"
     if trace.events > MAX_EVENTS:
         return f"the simulation has {trace.events:,} events, more than {MAX_EVENTS:,}, the limit of trace viewers"
     return ""
 
 
 def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, by_mesh: bool = True) -> bytes:
-    """Return the trace: one slice per event, one memory counter per device, and arrows where values change devices.
+    """Return the trace: one slice per event, one memory counter per device, and an arrow for each transfer.
 
-    `mesh` names the devices.  If the times come from its costs (`by_mesh`), slices contain the formulas of `MeshCosts`.
-    `too_much_for_a_trace` must be empty.
+    `mesh` has the names of the devices. If the durations come from its costs (`by_mesh`), slices show the formulas of
+    `MeshCosts`. `too_much_for_a_trace` must return an empty text.
     """
     about: dict[str, object] = {
         "program": trace.program.name,
@@ -56,7 +57,7 @@ class _Parts:
     def __init__(self, trace: Trace, mesh: DeviceMesh | None, costs: MeshCosts | None) -> None:
         self._trace, self._mesh, self._costs = trace, mesh, costs
         self._alike: dict[object, tuple[str, str]] = {}
-        """Text by kind of operation: the head of its events and its formula."""
+        """For each kind of operation: the first part of its events as text, and its formula."""
         self._tags: dict[Tag, str] = {}
         self._process = {device: 1 + i for i, device in enumerate(trace.devices)}
         self._begin = _ns(trace.start)
@@ -83,7 +84,7 @@ class _Parts:
             yield f'{{"ph":"X",{self._at(device, self._thread[i])},"ts":{begin[i]},"dur":{lasts[i]},{details}'
 
     def _details(self, number: int) -> str:
-        """Return the part of an event after its times."""
+        """Return the text of an event after its times."""
         program, op = self._trace.program, self._trace.program.ops[number]
         key = op.kind, op.attributes, kind_of(op), *[id(program.types[value]) for value in op.inputs]
         if key not in self._alike:
@@ -99,7 +100,10 @@ class _Parts:
         return f'{head},"args":{{"operation":{number},"makes":{makes},{self._tags[op.tag]},{tail}}}'
 
     def counters(self) -> Iterator[str]:
-        """Yield the memory of each device whenever it changes; only the last of several changes in one nanosecond."""
+        """Yield the memory of each device when it changes.
+
+        Of several changes in one nanosecond, yield only the last.
+        """
         for device in self._process:
             here = self._trace.memory_device == device
             time, held = _ns(self._trace.memory_time[here]), self._trace.memory_bytes[here]
@@ -108,7 +112,10 @@ class _Parts:
                 yield f'{{"ph":"C",{self._at(device, 0)},"ts":{when},"name":"memory","args":{{"B":{amount}}}}}'
 
     def arrows(self) -> Iterator[str]:
-        """Yield arrows from the operation that made a sent value to the first one that uses it on the other device."""
+        """Yield one arrow per transfer.
+
+        It leads from the operation that computed the value to the first operation that uses it after the transfer.
+        """
         program, flow = self._trace.program, 0
         event_of = {
             pair: i for i, pair in enumerate(zip(self._trace.op.tolist(), self._trace.device.tolist(), strict=True))
@@ -127,7 +134,7 @@ class _Parts:
     def _sent(self) -> Iterator[tuple[Op, int, int, int]]:
         """Yield (operation, sent value, received value, first user) for transfers with one sender or one receiver.
 
-        Collectives in which all devices send to all others get no arrows.
+        A collective in which all devices send to all others has no arrows.
         """
         types = self._trace.program.types
         takers = dict[int, int]()
@@ -142,7 +149,10 @@ class _Parts:
                         yield op, taken, made, takers[made]
 
     def _open(self, leaves: int, enters: int) -> bool:
-        """Whether both events are slices of positive length on workers, to which viewers can attach an arrow."""
+        """Return whether both events have a positive length and are drawn as slices.
+
+        Viewers can attach an arrow only to such events.
+        """
         pair = np.array([leaves, enters])
         workers = all(int(device) in self._process for device in self._trace.device[pair])
         return workers and bool((self._end[pair] > self._begin[pair]).all())

@@ -1,4 +1,4 @@
-"""Turn a plan into a chain of stages, each with all of its work on one rank, as other programs expect."""
+"""Convert a plan to a chain of stages, as other programs expect. All work of a stage is on one rank."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from tessel_core.model import BlockKind, MicroBatchPlan
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Indices of the blocks of one stage."""
+    """A stage of a pipeline, with the indices of its blocks in the plan."""
 
     device: int
     forward: int
     backward: int
-    """The whole backward, or only the input gradient if there is a `weight` block."""
+    """Block of the backward pass. If there is a `weight` block, it computes only the input gradient."""
     weight: int | None = None
 
 
 def on_ranks(plan: MicroBatchPlan) -> MicroBatchPlan:
-    """Return the plan with one pipeline rank per tensor-parallel group, named after its first and last device.
+    """Return the plan with each tensor-parallel group replaced by one pipeline rank.
 
-    The plan is returned unchanged if its blocks are on single devices, overlapping groups, or replicas.
+    A rank is named after the first and last device of its group. The plan is returned unchanged if its blocks are on
+    single devices, on overlapping groups, or on replicas.
     """
     groups = sorted({block.devices for block in plan.blocks})
     used = [device for group in groups for device in group]
@@ -44,7 +45,8 @@ def tensor_degree(plan: MicroBatchPlan) -> int:
 def forward_chain(plan: MicroBatchPlan) -> tuple[int, ...]:
     """Return the forward blocks in order, one per stage.
 
-    Raises InputError for blocks on several devices, of kind other, on branches, or with a tensor that skips a stage.
+    Raises InputError in these cases: a block is on several devices or of kind "other"; the stages are not a chain; a
+    tensor skips a stage.
     """
     for block in plan.blocks:
         if len(block.devices) > 1:
@@ -57,8 +59,8 @@ def forward_chain(plan: MicroBatchPlan) -> tuple[int, ...]:
 def stages_of(plan: MicroBatchPlan) -> tuple[Stage, ...]:
     """Return the stages of a training plan in order.
 
-    Raises InputError as `forward_chain` does, for inference, and if the backward of a stage is missing or on another
-    device.
+    Raises InputError in the cases of `forward_chain`, for a plan without a backward pass, and if the backward block of
+    a stage is missing or on another device.
     """
     forward, backward = forward_chain(plan), _chain(plan, BlockKind.BACKWARD)[::-1]
     if not backward:
@@ -71,7 +73,7 @@ def stages_of(plan: MicroBatchPlan) -> tuple[Stage, ...]:
         if block.kind is BlockKind.WEIGHT:
             before = [stage for stage, each in enumerate(backward) if plan.ancestors[b] >> each & 1]
             if not before or before[0] in weight:
-                why = "follows no backward block" if not before else "is the second one of its stage"
+                why = "follows no backward block" if not before else "is the second weight block of its stage"
                 raise InputError(f"block {block.name}", why)
             weight[before[0]] = b
     stages = tuple(
@@ -84,7 +86,7 @@ def stages_of(plan: MicroBatchPlan) -> tuple[Stage, ...]:
 
 
 def _chain(plan: MicroBatchPlan, kind: BlockKind) -> tuple[int, ...]:
-    """Return the blocks of a kind in dependency order. Raises InputError unless they form a chain."""
+    """Return the blocks of a kind in order of their dependencies. Raises InputError unless they form a chain."""
     chain = tuple(b for b in plan.topological_order if plan.blocks[b].kind is kind)
     position = {b: i for i, b in enumerate(chain)}
     names = [plan.blocks[b].name for b in chain]
@@ -96,13 +98,13 @@ def _chain(plan: MicroBatchPlan, kind: BlockKind) -> tuple[int, ...]:
             here, there = plan.blocks[before].name, plan.blocks[after].name
             raise InputError(
                 f"block {there}",
-                f"takes a tensor from {here}, but stages can only exchange tensors with their neighbours",
+                f"uses a tensor of {here}, but stages can only exchange tensors with their neighbours",
             )
     return chain
 
 
 def _check_stage(plan: MicroBatchPlan, stage: Stage) -> None:
-    """Raise InputError unless the backward of a stage follows its forward on the same device."""
+    """Raise InputError unless the backward block of a stage follows its forward block on the same device."""
     forward = plan.blocks[stage.forward]
     for b in (stage.backward, stage.weight):
         if b is None:
@@ -114,4 +116,4 @@ def _check_stage(plan: MicroBatchPlan, stage: Stage) -> None:
                 f"block {block.name}", f"is on {here} and {forward.name} on {there}, but a stage must be on one device"
             )
         if not plan.ancestors[b] >> stage.forward & 1:
-            raise InputError(f"block {block.name}", f"does not follow {forward.name}, the forward of its stage")
+            raise InputError(f"block {block.name}", f"does not follow {forward.name}, the forward block of its stage")

@@ -1,4 +1,4 @@
-"""Write a sweep as CSV, JSON and rows of a table."""
+"""Write a sweep as CSV, as JSON, and as the rows of a table."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ _STRATEGY = (
     *("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
     *("stages_per_device", "rank_order"),
 )
-_MORE = {"context": "context_parallel", "expert": "expert_parallel"}
-"""Columns with another name than their field: in a network, `context` means tokens."""
-_OUTCOME = (
+_COLUMN_OF_FIELD = {"context": "context_parallel", "expert": "expert_parallel"}
+"""Columns that do not have the name of their field. In a network, `context` already means tokens."""
+_RESULT_COLUMNS = (
     *("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason"),
     "by_blocks",
 )
-"""The last column says whether a result follows from blocks of layers, and not from every operation."""
+"""Columns for the result of a configuration.
+
+`by_blocks` says whether the result was computed from blocks of layers instead of every single operation.
+"""
 
 
 def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, object]]:
-    """Return one row per configuration: times in s, throughput in samples/s, memory in bytes, None if unknown."""
+    """Return one row per configuration.
+
+    Times are in seconds, throughput in samples/s, memory in bytes. Unknown is None.
+    """
     front = set(sweep.front)
     latency, throughput = sweep.columns["latency"], sweep.columns["throughput"]
     found = list[dict[str, object]]()
@@ -41,22 +47,22 @@ def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
-        chosen = {_MORE.get(name, name): getattr(strategy, name) for name in sweep.unusual}
+        chosen = {_COLUMN_OF_FIELD.get(name, name): getattr(strategy, name) for name in sweep.unusual}
         more = {name: None if value == "" else value for name, value in chosen.items()}
         came = (strategy.devices, *times, *peaks, i in front, outcome.reason or None, outcome.by_blocks)
         ways = dict(zip(_STRATEGY, (*degrees, *how), strict=True)) | more
-        found.append({**_sizes(sweep, i), **ways, **dict(zip(_OUTCOME, came, strict=True))})
+        found.append({**_sizes(sweep, i), **ways, **dict(zip(_RESULT_COLUMNS, came, strict=True))})
     return found
 
 
 def _sizes(sweep: GridResult, i: int) -> dict[str, Value]:
-    """Return the sizes of the network, with fp8 as dtype if its linear layers compute in FP8."""
+    """Return the sizes of the network. The dtype is "fp8" if the linear layers compute in FP8."""
     spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
     return {**sweep.family.sizes_of(spec)} | ({"dtype": FP8} if strategy.fp8 else {})
 
 
 def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
-    """Return number and size of micro-batches; None for a value that does not come out even."""
+    """Return the number and the size of micro-batches. A value is None if the batch does not divide evenly."""
     if each.micro_batch_size is not None:
         return None if each.objection else each.strategy.micro_batches, each.micro_batch_size
     size, rest = divmod(each.spec.batch, each.strategy.data * each.strategy.micro_batches)
@@ -64,13 +70,16 @@ def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
 
 
 def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, object]]:
-    """Return rows for display, with units in the headings. Unknown and constant columns are left out."""
+    """Return rows for display, with units in the headings.
+
+    Columns that are unknown or equal in all rows are left out.
+    """
     latency, throughput, peak = (sweep.columns[name] for name in ("latency", "throughput", "peak_memory"))
     varying = _varying(sweep)
     found = list[dict[str, object]]()
     for i in numbers:
         strategy = sweep.configurations[i].strategy
-        how, more = _how(strategy), {_HEADINGS[name]: getattr(strategy, name) for name in sweep.unusual}
+        how, more = _choices(strategy), {_HEADINGS[name]: getattr(strategy, name) for name in sweep.unusual}
         sizes = {_heading(name): value for name, value in _sizes(sweep, i).items()}
         row: dict[str, object] = {
             "D": strategy.data,
@@ -102,8 +111,8 @@ def _heading(size: str) -> str:
     return "Tokens before" if size == "context" else size.capitalize()
 
 
-def _how(strategy: Strategy) -> dict[str, object]:
-    """Return the choices of a strategy besides its degrees, by heading."""
+def _choices(strategy: Strategy) -> dict[str, object]:
+    """Return the choices of a strategy other than its degrees of parallelism, by heading."""
     return {
         "Order": strategy.schedule,
         "Recomputes": str(strategy.recompute),
@@ -121,13 +130,13 @@ def _varying(sweep: GridResult) -> set[str]:
         for name, value in _sizes(sweep, i).items():
             values.setdefault(_heading(name), set()).add(value)
     for each in sweep.configurations:
-        for name, choice in _how(each.strategy).items():
+        for name, choice in _choices(each.strategy).items():
             values.setdefault(name, set()).add(choice)
     return {name for name, found in values.items() if len(found) > 1}
 
 
 def sweep_csv(sweep: GridResult) -> str:
-    """Return all configurations as CSV, infeasible ones with their reason. Peaks of stages are separated by spaces."""
+    """Return all configurations as CSV. An infeasible one has its reason. Peaks of stages are separated by spaces."""
     text = io.StringIO()
     rows = sweep_rows(sweep, range(len(sweep)))
     writer = csv.DictWriter(text, list(rows[0]) if rows else (), lineterminator="\n")
@@ -140,7 +149,7 @@ def sweep_csv(sweep: GridResult) -> str:
 
 
 def sweep_document(sweep: GridResult) -> dict[str, object]:
-    """Return the counts, the best row per objective, the Pareto front, and the reasons of infeasible ones."""
+    """Return the counts, the best row for each objective, the Pareto front, and the reasons for infeasibility."""
     ranked = {name: sweep.ranked(name)[:1] for name in OBJECTIVES}
     best = {name: sweep_rows(sweep, found)[0] if found else None for name, found in ranked.items()}
     return {
@@ -155,6 +164,6 @@ def sweep_document(sweep: GridResult) -> dict[str, object]:
 
 
 def sweep_json(sweep: GridResult) -> str:
-    """Return `sweep_document` with a row for every configuration, as JSON."""
+    """Return `sweep_document` with one further row for every configuration, as JSON."""
     rows = sweep_rows(sweep, range(len(sweep)))
     return json.dumps({**sweep_document(sweep), "rows": rows}, ensure_ascii=False) + "\n"

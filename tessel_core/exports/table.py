@@ -1,4 +1,4 @@
-"""Table of the file formats for schedules, which command line, pages and tests use."""
+"""The file formats for schedules. The command line, the pages and the tests use this table."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COLUMNS = ("device", "block", "kind", "micro_batch", "start", "end", "phase", "m
 
 
 def schedule_csv(schedule: Schedule) -> str:
-    """Return one line per run and device, in units of the plan, ordered by device and start.
+    """Return a CSV file with one line per run and device, ordered by device and start. Times have the unit of the plan.
 
-    `memory_after` is the memory of the device after the run ends, including static memory.
+    `memory_after` is the memory of the device after the run has ended, including static memory.
     """
     plan, profile = schedule.plan, MemoryProfile.of(schedule)
     text = io.StringIO()
@@ -40,29 +40,32 @@ def schedule_csv(schedule: Schedule) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An entry of a table of exports.
+    """A file format of a table of exports.
 
-    `objection` returns a sentence without a full stop that says why the file cannot be made, or an empty text.  `write`
-    is only called with a valid subject without an objection.
+    `objection` returns why the file cannot be made, in one sentence without a full stop, or an empty text. `write` is
+    called only for a valid object without an objection.
     """
 
     name: str
     title: str
     about: str
-    """Its use in a few words."""
+    """What the format is for, in a few words."""
     suffix: str
     media_type: str
     write: Callable[..., bytes]
-    """Function of the subject, such as a schedule, and of facts about it, such as its report."""
+    """Returns the bytes of the file.
+
+    The arguments are the object, such as a schedule, and facts about it, such as its report.
+    """
     objection: Callable[[Any], str] = lambda subject: ""
 
     @property
     def is_text(self) -> bool:
-        """Whether the format is text, which is every format but PNG."""
+        """Whether the format is text. Only PNG is not."""
         return self.media_type != "image/png"
 
     def made(self, subject: object, *about: object) -> bytes:
-        """Return the file of a subject. Raises InputError with the objection if it cannot be made."""
+        """Return the file of an object. Raises InputError with the objection if it cannot be made."""
         objection = self.objection(subject)
         if objection:
             raise InputError(f"export {self.name}", objection)
@@ -104,7 +107,7 @@ _OWN: dict[str, Export] = {
         Export(
             "tessel-schedule",
             "Schedule JSON",
-            "to open again and check",
+            "to open the schedule again and check it",
             ".schedule.json",
             "application/json",
             lambda schedule, report: schedule_text(schedule, report).encode(),
@@ -167,13 +170,13 @@ _OWN: dict[str, Export] = {
 }
 
 EXPORTS = Extended("tessel.exports", "export", Export, _OWN)
-"""Exports by name, in the order of menus, with those of other packages last."""
+"""File formats by name, in the order of menus. Formats of other packages come last."""
 
 find_export = EXPORTS.find
 
 
 def export_for(file_name: str) -> Export:
-    """Return the export whose suffix matches a file name; the longest suffix wins.
+    """Return the format whose suffix matches a file name. If several match, return the one with the longest suffix.
 
     >>> export_for("mine.trace.json").name, export_for("mine.PNG").name
     ('chrome-trace', 'png')
@@ -190,8 +193,8 @@ def export_for(file_name: str) -> Export:
 
 
 def export_schedule(name: str, schedule: Schedule, report: ScheduleReport) -> bytes:
-    """Return the file of a valid schedule in the export `name`.
+    """Return a valid schedule as a file in the format `name`.
 
-    Raises InputError for an unknown export, and if the file cannot be made.
+    Raises InputError for an unknown format, and if the file cannot be made.
     """
     return find_export(name).made(schedule, report)

@@ -12,7 +12,7 @@ from tessel_core.ir.operators.operator import Array
 
 
 def tensors_npz(tensors: Mapping[str, Array]) -> bytes:
-    """Return an `.npz` file. Equal tensors give equal bytes, and any text is a valid name."""
+    """Return an `.npz` file. Equal tensors give equal bytes. A tensor may have any text as its name."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for name, array in tensors.items():

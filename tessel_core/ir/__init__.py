@@ -1,4 +1,4 @@
-"""The distributed program: typed operations on devices, in the order in which they are issued."""
+"""The distributed program: an ordered list of typed operations, and the devices that run them."""
 
 from tessel_core.ir.text import read_program
 

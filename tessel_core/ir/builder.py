@@ -14,7 +14,10 @@ from tessel_core.ir.types import TensorType, interned
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause Python's search for unreachable cycles. Operations form none, and the search takes a fifth of the time."""
+    """Pause Python's search for unreachable reference cycles.
+
+    Building a program creates no such cycles, and the search would take a fifth of the building time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -25,7 +28,7 @@ def collection_paused() -> Iterator[None]:
 
 
 class ProgramBuilder:
-    """Build a program. Values are numbers. Equal types share one object, which saves memory."""
+    """Build a program. A value is represented by its number. Equal types share one object, which saves memory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,7 +41,7 @@ class ProgramBuilder:
 
     @classmethod
     def resumed(cls, program: Program) -> ProgramBuilder:
-        """Return a builder that continues a program; values keep their numbers."""
+        """Return a builder that adds to an existing program. The values of that program keep their numbers."""
         build = cls(program.name)
         build._types = list(map(interned, program.types))
         build._inputs, build._ops = list(program.inputs), list(program.ops)
@@ -55,7 +58,8 @@ class ProgramBuilder:
     def add(
         self, kind: str, inputs: Sequence[int], tag: Tag = UNTAGGED, **attributes: AttributeValue
     ) -> tuple[int, ...]:
-        """Add an operation and return its outputs. Raises InputError, naming the operation, if inputs do not fit."""
+        """Add an operation and return its outputs. Raises InputError with the operation's name if its inputs do not
+        fit."""
         return self.append(kind, inputs, tuple(sorted(attributes.items())), tag)
 
     def append(
@@ -66,7 +70,10 @@ class ProgramBuilder:
         tag: Tag = UNTAGGED,
         names: Iterable[str] = (),
     ) -> tuple[int, ...]:
-        """Add an operation as `add` does, with sorted attributes and a name for each output."""
+        """Add an operation as `add` does.
+
+        `attributes` must be sorted by name. `names` are the names of the outputs, if any.
+        """
         attributes = self._attributes.setdefault(attributes, attributes)
         types = tuple(self._types[value] for value in inputs)
         key = (kind, attributes, *map(id, types))
@@ -93,7 +100,7 @@ class ProgramBuilder:
 
     @property
     def operations(self) -> int:
-        """Number of operations so far."""
+        """Number of operations added so far."""
         return len(self._ops)
 
     def finish(self, outputs: Sequence[int]) -> Program:

@@ -1,4 +1,4 @@
-"""Builder for the forward pass of a network: weights and operations, named by layer, each tensor with its role."""
+"""Builder for the forward pass of a network. It adds weights and operations, named by layer, and each tensor's role."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ SEQUENCES = Role(batch_axis=0, sequence_axis=1)
 
 
 class Definition:
-    """Build the program of one device, operation by operation; `finish` returns it.
+    """Build the program of one device, operation by operation. `finish` returns the program.
 
-    Names are paths. An operation `up` written inside `layer3` and there inside `mlp` is called `layer3/mlp/up`.
+    Operation names are paths. An operation `up` that is added within `inside("mlp")` within `layer("layer3", 3)` is
+    called `layer3/mlp/up`.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,20 +33,23 @@ class Definition:
 
     @contextmanager
     def layer(self, name: str, number: int) -> Iterator[None]:
-        """Assign the operations inside to layer `number`, for pipelines, and prefix their names with `name`."""
+        """In a `with` block: assign new operations to layer `number` and prefix their names with `name`.
+
+        A pipeline later assigns whole layers to stages.
+        """
         self._layer = number
         with self.inside(name):
             yield
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """Prefix the names of the operations inside with `name`."""
+        """In a `with` block: prefix the names of new operations with `name`."""
         self._path.append(name)
         yield
         self._path.pop()
 
     def path(self, name: str) -> str:
-        """Return the full path of `name` at the present place."""
+        """Return `name` after the prefixes of the enclosing `with` blocks, separated by slashes."""
         return "/".join((*self._path, name))
 
     def input(self, name: str, dtype: str, shape: tuple[int, ...], role: Role = SAMPLES) -> int:
@@ -66,9 +70,9 @@ class Definition:
     ) -> int:
         """Add a weight and return its value.
 
-        Tensor parallelism cuts it along axis `cut` into whole groups of `grain`, or copies it if `cut` is None.
-        `vocabulary` and `experts` are the weight's axes of vocabulary and experts, along which other kinds of
-        parallelism cut it.
+        Tensor parallelism divides the weight along axis `cut`. Groups of `grain` neighbours stay together. If `cut` is
+        None, each device has a copy. `vocabulary` and `experts` are the axes that vocabulary and expert parallelism
+        divide, or None.
         """
         cuts = {"shard_axis": cut, "shard_grain": grain, "vocabulary_axis": vocabulary, "expert_axis": experts}
         return self.input(name, dtype, shape, Role(weight=True, **cuts))  # type: ignore[arg-type]

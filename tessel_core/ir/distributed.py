@@ -1,4 +1,4 @@
-"""Programs with the facts that transforms need: which part of which tensor each input and output is."""
+"""Programs with the facts that transforms need: the tensor, or part of one, that each input and output holds."""
 
 from __future__ import annotations
 
@@ -18,43 +18,47 @@ from tessel_core.ir.types import TensorType, interned, places_here
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One of several equal parts along an axis."""
+    """One of `parts` equal parts of a tensor along an axis: the part with number `index`."""
 
     axis: int
     parts: int
     index: int
     over: str = ""
-    """Dimension of parallelism whose devices hold the parts, in the program of one device; else ""."""
+    """In the program of one device: the dimension of parallelism whose devices hold the parts. Otherwise ""."""
     balanced: bool = False
-    """Whether part i is chunks i and 2 * parts - 1 - i of 2 * parts, so that a causal mask hides equal shares."""
+    """If True, the axis has 2 * parts chunks, and part i holds chunks i and 2 * parts - 1 - i.
+
+    A causal mask then leaves equal work to all parts.
+    """
 
     def places(self, size: int) -> NDArray[np.int64]:
-        """Return the positions of the part along an axis of length `size`."""
+        """Return the indices along an axis of length `size` that the part holds."""
         return places_here(size // self.parts, self.index, self.parts, self.balanced)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A tensor of the undistributed program, or the part that remains after some cuts."""
+    """A tensor of the undistributed program, or the part of it that is left after `cuts`, applied in order."""
 
     name: str
     cuts: tuple[Cut, ...] = ()
     sums: tuple[str, ...] = ()
-    """Dimensions of parallelism over whose devices an output must still be summed."""
+    """Dimensions of parallelism whose devices hold summands of this tensor: their sum is the tensor."""
 
     def cut(self, axis: int, parts: int, index: int) -> Piece:
-        """Return part `index` of this piece, cut into `parts` along `axis`."""
+        """Divide this piece into `parts` equal parts along `axis` and return part `index`."""
         return self if parts == 1 else replace(self, cuts=(*self.cuts, Cut(axis, parts, index)))
 
     def places(self, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
-        """Return the positions of the piece along each axis of the whole tensor."""
+        """Return, for each axis, the indices of the whole tensor that the piece holds. `shape` is that of the whole
+        tensor."""
         found = [np.arange(size) for size in shape]
         for each in self.cuts:
             found[each.axis] = found[each.axis][each.places(len(found[each.axis]))]
         return tuple(found)
 
     def of(self, array: Array) -> Array:
-        """Return this piece of a whole tensor."""
+        """Return the values of this piece, taken from the whole tensor."""
         return array[np.ix_(*self.places(array.shape))] if self.cuts else array
 
 
@@ -65,28 +69,31 @@ class Role:
     batch_axis: int | None = None
     """Axis of the samples. None for weights, gradients and scalars, which all samples share."""
     sequence_axis: int | None = None
-    """Axis of the tokens of a sample, which context parallelism cuts."""
+    """Axis of the tokens of a sample. Context parallelism divides it."""
     shard_axis: int | None = None
-    """Axis along which tensor parallelism cuts a weight. None to replicate it."""
+    """Axis along which tensor parallelism divides a weight. None if each device has a copy."""
     shard_grain: int = 1
-    """Number of neighbours along that axis that stay together, such as the columns of a head."""
+    """Number of neighbours along `shard_axis` that stay on one device, such as the columns of an attention head."""
     vocabulary_axis: int | None = None
-    """Axis of the vocabulary. Tensor parallelism with sequence parallelism cuts along it instead."""
+    """Axis of the vocabulary.
+
+    With sequence parallelism, tensor parallelism divides this axis instead of `shard_axis`.
+    """
     expert_axis: int | None = None
-    """Axis of experts, along which expert parallelism cuts a weight."""
+    """Axis of the experts. Expert parallelism divides a weight along it."""
     weight: bool = False
     """Whether the tensor is a weight."""
     trained: bool = True
-    """Whether gradients change the weight. Other weights stay constant or follow a rule of their own."""
+    """Whether gradients change the weight. Other weights are constant, or a rule without gradients changes them."""
     gradient_of: str = ""
-    """Weight whose gradient this output is, or "". The gradient is summed over micro-batches and replicas."""
+    """Name of the weight whose gradient this output is, or "". It is summed over micro-batches and replicas."""
 
 
 @dataclass(frozen=True)
 class Distributed:
-    """A program, the piece that each of its inputs and outputs is, and the roles of the whole tensors.
+    """A program, the piece that each input and output holds, and the role of each whole tensor by name.
 
-    `tag.stage` of an operation is its layer, until a pipeline replaces it by the stage.
+    `tag.stage` of an operation is the number of its layer. A pipeline replaces it by the number of the stage.
     """
 
     program: Program
@@ -96,7 +103,7 @@ class Distributed:
 
     @cached_property
     def piece_of(self) -> dict[int, Piece]:
-        """Piece of each input value."""
+        """Map each program input to the piece that it holds."""
         return dict(zip(self.program.inputs, self.inputs, strict=True))
 
     def role_of(self, piece: Piece) -> Role:
@@ -116,10 +123,10 @@ class Distributed:
         return replace(self, program=replace(program, types=types, ops=ops))
 
     def joined(self, found: Iterable[tuple[Piece, Array]]) -> dict[str, Array]:
-        """Return whole outputs by name, put together from their pieces. Of equal pieces, the last one counts.
+        """Put pieces together and return the whole outputs by name. If a piece occurs twice, the last one counts.
 
-        A piece without cuts is taken as it is, even if its shape differs from its type: experts have as many rows as
-        tokens chose them.
+        A piece without cuts is returned unchanged, even if its shape differs from its type. With experts, the number of
+        rows depends on the tokens' choices.
         """
         pairs = zip(self.program.outputs, self.outputs, strict=True)
         types = {piece.name: self.program.types[value] for value, piece in pairs}
@@ -135,7 +142,10 @@ class Distributed:
         return whole
 
     def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:
-        """Return each output piece with its value, from whole inputs by name. Raises InputError if one is missing."""
+        """Run the program on whole inputs, given by name, and return each output piece with its value.
+
+        Raises InputError if an input is missing.
+        """
         missing = next((piece.name for piece in self.inputs if piece.name not in given), None)
         if missing is not None:
             raise InputError("inputs", f"{missing} is missing")
@@ -144,9 +154,9 @@ class Distributed:
 
 
 def divided(whole: TensorType, axis: int, parts: int, name: str, grain: int = 1) -> TensorType:
-    """Return the type of one of `parts` equal parts along an axis, each made of whole groups of `grain`.
+    """Return the type of one of `parts` equal parts along an axis. Groups of `grain` neighbours stay together.
 
-    Raises InputError, naming the tensor, if the axis does not divide.
+    Raises InputError with the tensor's name if the groups do not divide into equal parts.
     """
     groups = whole.shape[axis] // grain
     if groups % parts:
@@ -161,7 +171,7 @@ def tensors_together(count: int) -> dict[str, AttributeValue]:
 
 
 def elsewhere(attributes: Attributes, device_of: Callable[[int], int]) -> Attributes:
-    """Return an operation's attributes after its devices change. Only `to` and `devices` name devices."""
+    """Return an operation's attributes with new device numbers. Only the attributes `to` and `devices` name devices."""
     found = list[tuple[str, AttributeValue]]()
     for name, value in attributes:
         if name == "to" and isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Reference execution of a program in NumPy: all operations in order, in one process, whatever their devices."""
+"""Reference execution of a program in NumPy. One process runs the operations of all devices in program order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from tessel_core.ir.program import Op, Program
 def execute(
     program: Program, given: Mapping[int, Array], before_each: Callable[[Op], None] = lambda op: None
 ) -> tuple[Array, ...]:
-    """Return the outputs of a program, given one array per input, keyed by value number.
+    """Run a program and return its outputs. `arrays` holds one array for each program input, by value number.
 
-    `before_each` is called with every operation before it runs. It may raise to end the run.
-
-    Raises InputError if an input is missing or its shape differs from its type.
+    `before_each` is called with every operation before it runs. It may raise an exception to stop the run. Raises
+    InputError if an input is missing or its shape differs from its type.
     """
     known: dict[int, Array] = {}
     for value in program.inputs:

@@ -1,4 +1,4 @@
-"""Distributed programs: typed operations in static single assignment form, in the order in which they are issued."""
+"""Distributed programs: lists of typed operations. Each value is assigned once, and the order is the order of issue."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from tessel_core.ir.types import TensorType
 
 AttributeValue = int | float | str | tuple[int, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
-"""Names and values, sorted by name."""
+"""Names of attributes with their values, sorted by name."""
 Scope = str | int | None
-"""A layer: the first part of its operations' names, or else its stage."""
+"""Layer of an operation: the first part of its name, such as `layer3`. Without a name, its stage number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The origin of an operation, for display only; nothing computes with it."""
+    """Where an operation comes from. Tags are only displayed and never change a computation."""
 
     stage: int | None = None
     micro_batch: int | None = None
     phase: str = ""
-    """forward, backward, weight, update, or empty. In the program of a schedule: the kind of block, or wait."""
+    """"forward", "backward", "weight", "update" or "". In the program of a schedule: the kind of block, or "wait"."""
     name: str = ""
-    """Path of the network's operator that the operation belongs to: `layer3/mlp/up`."""
+    """Path of the network's operator that this operation belongs to, such as `layer3/mlp/up`."""
 
     @property
     def scope(self) -> Scope:
-        """Layer of the operation: the first part of its name, or else its stage."""
+        """Layer of the operation: the first part of its name. An operation without a name has its stage number."""
         return self.name.lstrip("/").partition("/")[0] or self.stage
 
 
 UNTAGGED = Tag()
 
 
-def _named(attributes: Attributes) -> tuple[int, ...]:
-    """Return the devices in the attribute `devices`, which may hold no value of the operation."""
+def _listed_devices(attributes: Attributes) -> tuple[int, ...]:
+    """Return the devices that the attribute `devices` lists. Some may hold no input or output of the operation."""
     return next((value for name, value in attributes if name == "devices" and isinstance(value, tuple)), ())
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation. Values are indices into the program's `types`."""
+    """One operation. Inputs and outputs are indices into the program's `types`."""
 
     kind: str
     inputs: tuple[int, ...]
@@ -53,9 +53,9 @@ class Op:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs, operations in order (the order is the schedule), and outputs.
+    """Inputs, operations in the order of issue, and outputs.
 
-    Builders, transforms and readers make programs; `verify` checks that they are well-formed.
+    Builders, transforms and parsers create programs. `verify` checks that a program is well-formed.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Program:
     ops: tuple[Op, ...]
     outputs: tuple[int, ...]
     names: Mapping[int, str] = field(default_factory=dict, compare=False)
-    """Names of values. A value without a name is called by its number."""
+    """Names of values. A value without a name is displayed by its number."""
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
-        """Sorted devices that hold a value or that an operation names."""
-        named = {device for each in {op.attributes for op in self.ops} for device in _named(each)}
+        """Sorted devices that hold a value or occur in an attribute of an operation."""
+        named = {device for each in {op.attributes for op in self.ops} for device in _listed_devices(each)}
         return tuple(sorted(named.union(each.device for each in set(self.types))))
 
     @cached_property
@@ -79,13 +79,13 @@ class Program:
         return any(op.tag.phase == "backward" for op in self.ops)
 
     def devices_of(self, op: Op) -> tuple[int, ...]:
-        """Return the devices of the operation's inputs and outputs, and those in its attribute `devices`."""
+        """Return the devices of the operation's inputs and outputs, and those that its attribute `devices` lists."""
         values = (self.types[value].device for value in (*op.inputs, *op.outputs))
-        return tuple(dict.fromkeys((*values, *_named(op.attributes))))
+        return tuple(dict.fromkeys((*values, *_listed_devices(op.attributes))))
 
     @cached_property
     def uses(self) -> tuple[int, ...]:
-        """Number of times that operations use each value. Program outputs do not count."""
+        """Number of uses of each value as an input of an operation. Program outputs do not count as uses."""
         found = [0] * len(self.types)
         for op in self.ops:
             for value in op.inputs:

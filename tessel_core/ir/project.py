@@ -1,4 +1,4 @@
-"""Projection of a distributed program onto its devices."""
+"""Split a distributed program into one program per device."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tessel_core.ir.text import attributes_text, tag_text, typed_text
 
 @dataclass(frozen=True, slots=True)
 class RankOp:
-    """A device's part of one operation."""
+    """The part of an operation that one device runs."""
 
     place: int
-    """Index of the operation in the whole program. Ranks that share a communication meet at this index."""
+    """Index of the operation in the whole program. All ranks of a communication have the same index."""
     op: Op
     inputs: tuple[int, ...]
-    """Inputs of the operation that the device holds."""
+    """Inputs of the operation that this device holds."""
     outputs: tuple[int, ...]
     group: tuple[int, ...] = ()
-    """Devices of a communication, senders before devices that only receive. Empty for other operations."""
+    """Devices of a communication. Devices that only receive come last. Empty for other operations."""
 
 
 @dataclass(frozen=True)
 class RankProgram:
-    """The part of a program that one device runs. Values keep their numbers and types."""
+    """The part of a program that one device runs. Values have the same numbers and types as in the whole program."""
 
     rank: int
     """Device number."""
@@ -40,8 +40,8 @@ class RankProgram:
 def project(program: Program) -> dict[int, RankProgram]:
     """Return the program of each device.
 
-    Every operation is in the program of each of its devices, and communications are in the same order on all of them.
-    So devices that run their programs in order never wait for each other in a cycle.
+    An operation is part of the program of each device that takes part in it. All devices have their communications in
+    the same order, so devices that run their programs in order cannot deadlock.
     """
     ops: dict[int, list[RankOp]] = defaultdict(list)
     for place, op in enumerate(program.ops):
@@ -67,15 +67,16 @@ def _on(program: Program, values: tuple[int, ...], device: int) -> tuple[int, ..
 
 
 def rank_text(rank: RankProgram) -> str:
-    """Return the text of a device's program. It is like `program_text`, but communications name their group.
+    """Return the text of a device's program.
 
-    The receiving end of a send is called `receive`.
+    The format is that of `program_text`, except that communications also name their group, and the receiving side of a
+    send is called `receive`.
     """
     return "\n".join(text for _, text in rank_lines(rank)) + "\n"
 
 
 def rank_lines(rank: RankProgram) -> Iterator[tuple[int | None, str]]:
-    """Yield the lines of `rank_text`, each with its operation's index in the whole program, or None."""
+    """Yield the lines of `rank_text`, each with its operation's index in the whole program or None."""
     program = rank.program
     yield None, f"program {program.name} rank {rank.rank}"
     yield from ((None, typed_text(program, value)) for value in rank.inputs)

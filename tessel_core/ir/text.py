@@ -27,7 +27,7 @@ _OP = re.compile(
     r"(?P<made>%.*?)? ?= (?P<kind>\w+)\((?P<taken>[^)]*)\)(?: \{(?P<attributes>[^}]*)\})?(?: ; (?P<tag>.*))?"
 )
 _ESCAPED = re.compile(r"[\s{};%]")
-"""Characters of an operator's name that the text percent-encodes."""
+"""Characters in an operator's name that are percent-encoded in the text."""
 _TAG = re.compile(r"(?:stage (\d+) ?)?(?:micro-batch (\d+) ?)?([a-z]*)(?: of ([^\s{};]+))?")
 
 
@@ -52,12 +52,12 @@ def op_text(program: Program, op: Op) -> str:
 
 
 def typed_text(program: Program, value: int) -> str:
-    """Return the name and type of a value, as where it is defined."""
+    """Return the name, type and device of a value, as written where it is defined."""
     return f"%{program.value_name(value)}: {program.types[value]}"
 
 
 def attributes_text(attributes: Attributes) -> str:
-    """Return the text of attributes as it follows the inputs, or "" if there are none."""
+    """Return attributes as they are written after the inputs of an operation, or "" if there are none."""
     found = ", ".join(f"{name}={_attribute_text(value)}" for name, value in attributes)
     return f" {{{found}}}" if found else ""
 
@@ -67,7 +67,7 @@ def _attribute_text(value: AttributeValue) -> str:
 
 
 def tag_text(tag: Tag) -> str:
-    """Return the text of a tag as it ends a line, or "" if the tag is empty."""
+    """Return a tag as it is written at the end of a line, or "" if the tag is empty."""
     stage = "" if tag.stage is None else f"stage {tag.stage}"
     micro_batch = "" if tag.micro_batch is None else f"micro-batch {tag.micro_batch}"
     of = f"of {_ESCAPED.sub(lambda found: quote(found[0]), tag.name)}" if tag.name else ""
@@ -76,7 +76,7 @@ def tag_text(tag: Tag) -> str:
 
 
 def read_program(text: str, name: str = "program") -> Program:
-    """Parse and verify the text of a program. Raises InputError with the line and the error."""
+    """Parse and verify the text of a program. Raises InputError with the line number and the reason."""
     lines = text.splitlines()
     if len(lines) > _MAX_LINES:
         raise InputError(name, f"has {len(lines):,} lines, more than the {_MAX_LINES:,} allowed")
@@ -87,7 +87,7 @@ def read_program(text: str, name: str = "program") -> Program:
         except InputError as error:
             raise InputError(f"{name}: line {number}", error.why) from None
         except ValueError:
-            # Python refuses to parse integers of thousands of digits.
+            # Python refuses to parse integers with thousands of digits.
             raise InputError(f"{name}: line {number}", "has a number with too many digits") from None
     try:
         program = reader.program()
@@ -107,11 +107,11 @@ class _Reader:
         self._outputs: tuple[int, ...] | None = None
 
     def take(self, line: str) -> None:
-        """Read the next line. Raises InputError if the line cannot stand there."""
+        """Parse the next line. Raises InputError if a line of this kind is not allowed at this point."""
         if not line or line.startswith("#"):
             return
         if self._outputs is not None:
-            raise InputError("", "stands after the line 'return', which must be the last")
+            raise InputError("", "follows the line 'return', which must be the last line")
         if self._name is None:
             if not line.startswith("program "):
                 raise InputError("", f"must be 'program NAME', got {line[:40]!r}")

@@ -15,13 +15,13 @@ WIDTHS = {
     **{"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2},
     **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1},
 }
-"""Bytes per number in each format."""
+"""Size in bytes of one number of each format."""
 
 REAL = ("fp64", "fp32", "tf32", "bf16", "fp16")
 """Floating-point formats."""
 
 HOST = 0
-"""Device that feeds the workers, which are numbered 1 … W."""
+"""Number of the device that feeds the workers. The workers are numbered from 1."""
 
 _INTEGER = {int}
 
@@ -64,15 +64,15 @@ class TensorType:
         return math.prod(self.shape) * WIDTHS[self.dtype]
 
     def on(self, device: int) -> TensorType:
-        """Return the same type on another device."""
+        """Return the same type on device `device`."""
         return replace(self, device=device)
 
     def shaped(self, shape: tuple[int, ...]) -> TensorType:
-        """Return the type with another shape."""
+        """Return the same type with another shape."""
         return replace(self, shape=shape)
 
     def resized(self, axis: int, size: int) -> TensorType:
-        """Return the type with another size along one axis."""
+        """Return the same type with another size along one axis."""
         return replace(self, shape=(*self.shape[:axis], size, *self.shape[axis + 1 :]))
 
     def __str__(self) -> str:
@@ -83,14 +83,15 @@ _known: dict[TensorType, TensorType] = {}
 
 
 def interned(of_type: TensorType) -> TensorType:
-    """Return the one shared object that equals this type, so that types can be compared by identity."""
+    """Return the shared object that equals this type. Shared types can be compared with `is`."""
     return _known.setdefault(of_type, of_type)
 
 
 def places_here(tokens: int, index: int, parts: int, balanced: bool = False) -> NDArray[np.int64]:
-    """Return the positions in the whole sequence of the `tokens` tokens that part `index` of `parts` holds.
+    """Return the positions in a sequence of the tokens that part `index` of `parts` equal parts holds.
 
-    With `balanced`, the sequence has 2 * parts chunks, and part i holds chunks i and 2 * parts - 1 - i.
+    `tokens` is the number of tokens of one part. With `balanced`, the sequence has 2 * parts chunks, and part i holds
+    chunks i and 2 * parts - 1 - i.
 
     >>> places_here(4, 1, 2, balanced=True).tolist()
     [2, 3, 4, 5]

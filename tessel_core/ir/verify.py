@@ -10,14 +10,14 @@ from tessel_core.ir.program import Op, Program
 
 
 def verify(program: Program) -> None:
-    """Raise InputError, naming the operation, at the first error.
+    """Raise InputError at the first error, with the name of the operation.
 
-    Every value is defined exactly once, before it is used, so there are no cycles. Every operation is known, and its
-    outputs have the types that follow from its inputs.
+    Every value must be defined exactly once, before its first use, so there are no cycles. Every operator must be
+    known. The types of its outputs must be those that its inputs imply.
     """
     defined, sound, types = set[int](), set[object](), program.types
     for value in program.inputs:
-        _make(program, defined, value)
+        _define(program, defined, value)
     for i, op in enumerate(program.ops):
         if not defined.issuperset(op.inputs):
             value = next(value for value in op.inputs if value not in defined)
@@ -26,8 +26,8 @@ def verify(program: Program) -> None:
             why = f"uses %{name} before it is defined" if later else f"uses the undefined value %{name}"
             raise InputError(_place(i, op), why)
         for value in op.outputs:
-            _make(program, defined, value, i)
-        # Equal types are usually one object, so equal operations are inferred once.
+            _define(program, defined, value, i)
+        # Equal types are usually the same object, so a cache infers equal operations only once.
         key = (op.kind, op.attributes, len(op.inputs), *[id(types[value]) for value in op.inputs + op.outputs])
         if key not in sound:
             _check_types(program, op, _place(i, op))
@@ -44,8 +44,8 @@ def _place(number: int, op: Op) -> str:
     return f"operation {number} ({op.kind})"
 
 
-def _make(program: Program, defined: set[int], value: int, number: int = -1) -> None:
-    """Record the definition of a value by operation `number`, or as a program input if `number` is -1."""
+def _define(program: Program, defined: set[int], value: int, number: int = -1) -> None:
+    """Record that operation `number` defines the value. `number` is -1 for program inputs."""
     if value not in defined and 0 <= value < len(program.types):
         defined.add(value)
         return
@@ -61,11 +61,11 @@ def _check_types(program: Program, op: Op, where: str) -> None:
     found = program.types_of(op.outputs)
     if found != wanted:
         shown = ", ".join(map(str, found)), ", ".join(map(str, wanted))
-        raise InputError(where, f"outputs {shown[0] or 'nothing'}, but its inputs give {shown[1] or 'nothing'}")
+        raise InputError(where, f"outputs {shown[0] or 'nothing'}, but its inputs imply {shown[1] or 'nothing'}")
 
 
 def unfreed(program: Program) -> Iterator[int]:
-    """Yield the values that no operation uses and that are no output: their memory is never freed."""
+    """Yield the values that no operation uses and that are no output. Nothing ever frees their memory."""
     outputs = set(program.outputs)
     for op in program.ops:
         for value in op.outputs:

@@ -1,4 +1,4 @@
-"""Builders of networks: published placement shapes, and networks with the costs of their operators."""
+"""Builders of networks: the placement shapes of published pipelines, and networks with the cost of each operator."""
 
 from tessel_core.networks.shapes import SHAPES, Shape, ShapeParameters, build_shape
 

@@ -1,4 +1,4 @@
-"""Cut a chain of layers into contiguous stages so that the load of the busiest device is minimal."""
+"""Cut a chain of layers into contiguous stages, with the smallest possible load on the busiest device."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from tessel_core.networks.layer_costs import Part, join
 
 
 def cut_stages(parts: Sequence[Part], places: Sequence[int]) -> tuple[Part, ...]:
-    """Combine parts into one contiguous stage per entry of `places`, with the smallest load on the busiest device."""
+    """Join consecutive parts into one stage per entry of `places`, and return the stages.
+
+    The cut minimizes the load of the busiest device. `places` are the devices of the stages.
+    """
     cut = shared_cut([part.work for part in parts], places)
     return tuple(join(*(parts[i] for i in stage)) for stage in cut)
 
 
 def best_cut(loads: Sequence[int], stages: int) -> tuple[range, ...]:
-    """Cut `loads` into non-empty contiguous ranges, one per stage, with the smallest largest sum.
+    """Cut `loads` into non-empty contiguous ranges, one per stage, and return the ranges.
 
-    Among these cuts, it minimizes the sum of squares, so that the other stages are even.  Among the remaining ones, it
-    prefers short early stages, because these hold the most micro-batches.
+    The largest sum of a range is minimal. Among the cuts with this sum, the sum of squares is minimal, which makes the
+    stages even. If several cuts remain, the one with the shortest early stages is returned, because early stages hold
+    the most micro-batches.
 
     >>> best_cut([1, 1, 1, 1, 9], 3)
     (range(0, 2), range(2, 4), range(4, 5))
 
-    Raises InputError when there are more stages than parts.
+    Raises InputError if there are more stages than loads.
     """
     if not 1 <= stages <= len(loads):
         raise InputError("stages", f"must be between 1 and the number of parts, {len(loads)}, got {stages}")
@@ -43,9 +47,10 @@ def best_cut(loads: Sequence[int], stages: int) -> tuple[range, ...]:
 def _cheapest(
     sums: Sequence[int], stages: int, cost: Callable[[int], float], both: Callable[[float, float], float]
 ) -> tuple[float, tuple[int, ...]]:
-    """Return the smallest total cost of a cut, and the ends of its stages.
+    """Return the smallest total cost of a cut into `stages` ranges, and the end of each range.
 
-    `sums` are prefix sums of the loads, and `both` combines the costs of two stages.
+    `sums` are prefix sums of the loads. `cost` maps the load of a range to its cost, and `both` combines the costs of
+    two ranges.
     """
     best: list[tuple[float, tuple[int, ...]]] = [(cost(total), (end,)) for end, total in enumerate(sums)]
     for count in range(2, stages + 1):
@@ -63,13 +68,15 @@ def _cheapest(
 
 
 def shared_cut(loads: Sequence[int], places: Sequence[int]) -> tuple[range, ...]:
-    """Cut `loads` like `best_cut` into one range per entry of `places`, which are devices and may repeat.
+    """Cut `loads` into one range per entry of `places`, and return the ranges.
 
-    Minimizes the largest sum of a device.  The cut is optimal if all devices differ.  If each device appears twice, the
-    second time in the same or in reverse order (loop, ZB-V), a dynamic program over the two stages of each device finds
-    the start; it matched brute force in 1,500 small cases.  Otherwise the start is `best_cut`.  A local search then
-    moves the ends of neighbouring stages as long as the largest sum falls, or at the same largest sum the sum of
-    squares.
+    `places` are devices, and a device may have several ranges. The largest total load of a device is to be small. If
+    all devices differ, the cut is that of `best_cut`, which is optimal. Otherwise a local search moves the ends of
+    neighbouring ranges, as long as the largest load falls or the sum of squares falls at the same largest load.
+
+    The search starts from `best_cut`. If each device appears twice, the second time in the same or in reverse order
+    (loop, ZB-V), it may also start from the result of a dynamic program. That program found the optimum of brute force
+    in 1,500 small cases.
     """
     cut = best_cut(loads, len(places))
     if len(set(places)) == len(places):
@@ -93,7 +100,10 @@ def shared_cut(loads: Sequence[int], places: Sequence[int]) -> tuple[range, ...]
 
 
 def _cut_in_two_rounds(loads: Sequence[int], places: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the boundaries of a cut with a small largest sum if each device appears twice; otherwise nothing."""
+    """Return at most one list of range ends for devices that appear twice each, or no list for other `places`.
+
+    The largest load of a device is small, but not proven to be minimal.
+    """
     half, whole = len(places) // 2, len(loads)
     first, second = tuple(places[:half]), tuple(places[half:])
     if second not in (first, first[::-1]) or len(set(first)) < half:
@@ -102,7 +112,7 @@ def _cut_in_two_rounds(loads: Sequence[int], places: Sequence[int]) -> list[tupl
     best, most, least = tuple[int, ...](), sum(loads), ceil(sum(loads) / half) - 1
     for backwards, middle in product(
         (False, True), middles
-    ):  # a larger end is not always better, so try both directions
+    ):  # A larger end is not always better, so both directions are tried.
         ordered, low, limit = loads[::-1] if backwards else loads, least, most - 1
         while low < most - 1:
             ends = _within(limit, ordered, half, middle)
@@ -115,10 +125,11 @@ def _cut_in_two_rounds(loads: Sequence[int], places: Sequence[int]) -> list[tupl
 
 
 def _within(limit: int, loads: Sequence[int], devices: int, middle: int | None) -> tuple[int, ...]:
-    """Return the boundaries of a cut in two rounds in which no device exceeds `limit`; empty if none is found.
+    """Return the ends of all ranges such that no device's load exceeds `limit`, or () if the search finds none.
 
-    The second round starts at `middle`, or with None runs backwards from the end.  State of the dynamic program: for
-    each device and each end of its first stage, the largest possible end of its second stage.
+    Each device has two ranges. The second ranges start at `middle`; if it is None, they run backwards from the end. A
+    dynamic program computes, for each device and each end of its first range, the largest possible end of its second
+    range.
     """
     whole = len(loads)
     there, back = _sums(loads[:middle]), _sums(loads[::-1] if middle is None else loads[middle:])

@@ -1,4 +1,4 @@
-"""Common parts of decoders with rotary positions: sizes, embedding, cache, gated MLP, projection and loss."""
+"""Parts that decoders with rotary positions have in common: sizes, embedding, cache, MLP, projection and loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ class DecoderSpec(GraphSpec):
     sequence: int = option(8192, Option("Sequence length", "Tokens per sample", 1, 16_777_216))
     context: int = option(
         0,
-        Option("Tokens before", "Tokens in the cache when one more is decoded; 0 for whole sequences", 0, 16_777_216),
+        Option(
+            "Tokens before",
+            "Tokens in the cache before one more is decoded. 0 processes whole sequences",
+            0,
+            16_777_216,
+        ),
     )
     vocabulary: int = option(128_256, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
     tied: bool = option(False, Option("Tied embeddings", "Use the input embedding as output projection", 0, 1))
@@ -36,7 +41,7 @@ class DecoderSpec(GraphSpec):
 
 
 def check_decoder(spec: DecoderSpec) -> None:
-    """Raise InputError if a decoder's sizes do not fit together."""
+    """Raise InputError if the sizes of a decoder contradict each other."""
     check_divides("the MLP width", spec.inner, "Tensor-parallel degree", spec.tensor_parallel)
     check_divides("the hidden size", spec.hidden, "Tensor-parallel degree", spec.tensor_parallel)
     if spec.context and spec.training:
@@ -54,9 +59,9 @@ def embedded(net: Network, spec: DecoderSpec) -> tuple[int, int]:
 def finished(
     net: Network, spec: DecoderSpec, x: int, table: int, cache: dict[str, int], cap: float = 0.0
 ) -> Distributed:
-    """Add norm, projection to the vocabulary and, in training, the loss, and finish the network.
+    """Add the last norm, the projection to the vocabulary and, in training, the loss. Return the network.
 
-    A `cap` above 0 bounds the logits with a tanh.
+    A `cap` above 0 bounds the logits to ± `cap` by a tanh.
     """
     with net.layer("head", spec.layers - 1):
         y = net.rms_norm("norm", x)
@@ -75,7 +80,7 @@ def finished(
 def cached(net: Network, spec: DecoderSpec, name: str, new: int, grain: int, cache: dict[str, int]) -> int:
     """Return the keys or values of all tokens so far, [batch, tokens, columns].
 
-    In inference they are added to `cache` under `name`.
+    In inference, the new ones are written into the cache, and `cache` records them as `name`.
     """
     if spec.context:
         batch, _, columns = net.type_of(new).shape
@@ -88,6 +93,6 @@ def cached(net: Network, spec: DecoderSpec, name: str, new: int, grain: int, cac
 
 
 def gated_mlp(net: Network, y: int, inner: int, activation: str = "silu") -> int:
-    """Return the activation of one product times another product, both of width `inner` [Shazeer 2020]."""
+    """Return activation(product 1) x product 2, a gated MLP [Shazeer 2020]. Both products have the width `inner`."""
     gate = net(activation, activation, net.linear("gate", y, inner, bias=False, cut=True))
     return net("gated", "mul", gate, net.linear("up", y, inner, bias=False, cut=True))

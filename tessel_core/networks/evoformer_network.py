@@ -1,7 +1,7 @@
 """AlphaFold's Evoformer: representations of the sequence alignment (MSA) and of residue pairs [Jumper 2021].
 
-Algorithms are numbered as in the paper's supplementary methods.  Dropout and the network around the blocks are left
-out.
+Algorithms have the numbers of the paper's supplementary methods. Dropout and the network before and after the blocks
+are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class EvoformerSpec(GraphSpec):
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Heads of each attention, head size, and channels in outer products.  Defaults are the published ones."""
+    """Number of heads of each attention, head size, and channels of the outer products.
+
+    Defaults are the published sizes.
+    """
 
     msa: int = 8
     pair: int = 4
@@ -37,16 +40,16 @@ class Heads:
 
 
 def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
-    """Build the forward pass over the blocks [algorithm 6].
+    """Build the forward pass of the blocks [algorithm 6].
 
-    Inputs are `msa` [n, sequences, residues, channels], `pair` [n, residues, residues, channels] and the
-    weights.  Training adds `targets` like the pairs and `n` (number of samples in the whole batch).  The output is a
-    squared loss of the pairs in training, and otherwise both representations.
+    Inputs are `msa` [n, sequences, residues, channels], `pair` [n, residues, residues, channels] and the weights.
+    Training adds the inputs `targets`, with the shape of `pair`, and `n` (number of samples in the whole batch). In
+    training, the output is a squared loss of the pairs. Otherwise the outputs are both representations.
 
-    Tensor parallelism divides attention and transitions.  Every device computes all outer products and triangle
+    Tensor parallelism divides attention and transitions. Every device computes all outer products and triangle
     multiplications [Cheng 2022, FastFold, arXiv 2203.00854].
 
-    Raises InputError if the devices do not divide the heads of pairs.
+    Raises InputError if the number of devices does not divide the heads of pairs.
     """
     check_divides(f"the {heads.pair} heads of pairs", heads.pair, "Tensor-parallel degree", spec.tensor_parallel)
     net, side = Network("evoformer", spec.dtype), spec.residues
@@ -68,7 +71,7 @@ def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
 
 
 def _msa_attention(net: Network, msa: int, pair: int, heads: Heads) -> int:
-    """Apply attention along the residues, biased by the pairs, then along the sequences [algorithms 7 and 8]."""
+    """Add attention along residues, biased by the pairs, then attention along sequences [algorithms 7 and 8]."""
     inner = heads.msa * heads.size
     with net.inside("msa_rows"):
         normed = net.layer_norm("bias_norm", pair)
@@ -79,7 +82,7 @@ def _msa_attention(net: Network, msa: int, pair: int, heads: Heads) -> int:
 
 
 def _triangle_attention(net: Network, node: str, pair: int, heads: Heads) -> int:
-    """Apply attention around the starting or ending node, biased by the third edge [algorithms 13 and 14]."""
+    """Add attention around the starting or ending node of an edge, biased by the third edge [algorithms 13 and 14]."""
     along, axes = (2, (0, 3, 1, 2)) if node == "starting" else (1, (0, 3, 2, 1))
     with net.inside(f"triangle_{node}"):
         normed = net.layer_norm("norm", pair)
@@ -90,9 +93,9 @@ def _triangle_attention(net: Network, node: str, pair: int, heads: Heads) -> int
 def _gated_attention(
     net: Network, x: int, normed: int, inner: int, size: int, *, along: int, bias: int | None = None
 ) -> int:
-    """Apply gated attention and residual sum.  Queries, keys and values have no biases.
+    """Add gated attention and a residual sum. Queries, keys and values have no biases.
 
-    `along` is the axis of the tokens in x, 1 or 2.  `bias` [n, heads, tokens, tokens] is the same for all positions
+    `along` is the axis of the tokens in x, 1 or 2. `bias` [n, heads, tokens, tokens] is the same for all positions
     along the other axis.
     """
     tokens, entries = net.type_of(x).shape[along], net.type_of(x).shape[3 - along]
@@ -109,12 +112,12 @@ def _gated_attention(
 
 
 def _turned(net: Network, name: str, x: int, along: int) -> int:
-    """Swap axes 1 and 2 if the tokens are along axis 1, so that they are along axis 2; also reverts the swap."""
+    """Swap axes 1 and 2 if the tokens are along axis 1. A second call restores the order."""
     return x if along == 2 else net(name, "permute", x, axes=(0, 2, 1, 3))
 
 
 def _transition(net: Network, name: str, x: int) -> int:
-    """Apply a multilayer perceptron of width 4 x channels [algorithms 9 and 15]."""
+    """Add a multilayer perceptron with a hidden width of 4 x channels [algorithms 9 and 15]."""
     with net.inside(name):
         up = net.linear("up", net.layer_norm("norm", x), 4 * net.type_of(x).shape[-1], cut=True)
         return net.residual("down", x, net("relu", "relu", up, keeps_output=1))
@@ -125,7 +128,7 @@ def _outer_product(net: Network, msa: int, pair: int, width: int) -> int:
     _, sequences, side, _ = net.type_of(msa).shape
     with net.inside("outer_product"):
         y = net.linear("vectors", net.layer_norm("norm", msa), 2 * width)
-        y = net("mean", "scale", y, by=1 / sqrt(sequences))  # scales both factors of the mean
+        y = net("mean", "scale", y, by=1 / sqrt(sequences))  # Dividing both factors by the root gives the mean.
         y = net("by_residue", "reshape", y, shape=(-1, sequences, side, 2, width))
         y = net("by_residue", "transpose", y, axes=(0, 3, 2, 4, 1))
         both = net.all("by_residue", "chunk", y, axis=1, parts=2)
@@ -138,9 +141,9 @@ def _outer_product(net: Network, msa: int, pair: int, width: int) -> int:
 
 
 def _triangle_product(net: Network, edges: str, pair: int) -> int:
-    """Apply a triangle multiplication along outgoing or incoming edges [algorithms 11 and 12].
+    """Add a triangle multiplication along outgoing or incoming edges [algorithms 11 and 12].
 
-    It is a product of residues x residues matrices for each channel.
+    For each channel, it is a product of matrices of residues x residues.
     """
     channels = net.type_of(pair).shape[-1]
     with net.inside(f"triangle_{edges}"):

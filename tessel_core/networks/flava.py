@@ -10,12 +10,12 @@ from tessel_core.networks.modules import Network, attention_half, check_heads, c
 from tessel_core.options import Option, option
 
 _TYPES = 2
-"""Rows of the text encoder's table of token types."""
+"""Number of token types that the text encoder distinguishes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavaSpec(GraphSpec):
-    """Sizes of a Flava.  A sample is a text with an image."""
+    """Sizes of Flava. A sample is a text with an image."""
 
     hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
     heads: int = option(12, Option("Heads", "Heads of each attention", 1, 1024))
@@ -29,14 +29,18 @@ class FlavaSpec(GraphSpec):
 
 
 def flava(spec: FlavaSpec) -> Distributed:
-    """Build the forward pass: in training up to a squared loss, otherwise up to the joint encoder's output.
+    """Build the forward pass, in training with a squared loss, otherwise with the joint encoder's output.
 
     Inputs are `tokens` and `types` [n, text length], `positions` [text length], `images` [n, 3, side, side] and the
-    weights.  Training adds `targets` like the output and `n` (number of samples in the whole batch).  Layers are
-    pre-norm.  Poolers, heads and losses of pretraining are left out.
+    weights. Training adds the inputs `targets`, with the shape of the output, and `n` (number of samples in the whole
+    batch). Layers are pre-norm. Poolers, heads and losses of pretraining are left out.
 
-    Raises InputError if the heads do not divide the hidden size, the devices do not divide the heads, the patches do
-    not divide the image, or the text is longer than the positions.
+    Raises InputError in these cases:
+
+    - The number of heads does not divide the hidden size.
+    - The number of devices does not divide the heads.
+    - The patch size does not divide the image size.
+    - The text is longer than the position table.
     """
     check_heads(spec.hidden, spec.heads, spec.tensor_parallel)
     check_divides("the image side", spec.image, "Patch side", spec.patch)
@@ -64,7 +68,7 @@ def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: in
 
 
 def _text(net: Network, spec: FlavaSpec) -> int:
-    """Embed tokens, their positions and their types."""
+    """Return the sum of the embeddings of tokens, positions and token types."""
     with net.layer("text_embedding", 0):
         ids, types = (net.ids(name, spec.micro_batch, spec.sequence) for name in ("tokens", "types"))
         tokens = net.embedding("tokens", ids, spec.vocabulary, spec.hidden)

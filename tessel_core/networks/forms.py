@@ -1,7 +1,7 @@
-"""Plans of one network in the forms that published schedules need.
+"""Micro-batch plans of one network in the forms that published schedules need, such as V, loop and X.
 
-Forms differ in the placement of stages and in whether backward passes are split.  All forms do the same work per
-sample, except the sharded form.
+Forms differ in the placement of stages and in whether the backward pass is split. All forms do the same work per
+sample, except the form with a sharded vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tessel_core.options import Option, check_options, option
 from tessel_core.units import to_ticks
 
 CHUNKS = 2
-"""Stages on each device of a loop."""
+"""Number of stages on each device in the loop form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Layered:
     """A chain of layers with their costs for one micro-batch."""
 
     name: str
-    """Start of the names of its plans."""
+    """Beginning of the names of the network's plans."""
     parts: tuple[Part, ...]
     samples: int
     """Samples per micro-batch."""
     group: int = 1
-    """GPUs of a tensor-parallel group, which is one device of the plan."""
+    """Number of GPUs in a tensor-parallel group. The group is one device of the plan."""
     sharded: Callable[[int], tuple[Part, ...]] | None = None
-    """Returns the parts with embeddings and projection sharded over a number of devices; None if impossible."""
+    """Returns the parts when embeddings and projection are sharded over that many devices. None if they cannot be."""
 
     @property
     def ticks(self) -> int:
@@ -49,13 +49,14 @@ class Layered:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of a network's plan."""
+    """A form of a network's plan, such as V or loop."""
 
     title: str
     build: Callable[[str, Layered, int], MicroBatchPlan]
     """Builds the plan from its name, the network and the number of devices.
 
-    Raises InputError if the network has no such form."""
+    Raises InputError if the network cannot have this form.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Published:
     changes: Mapping[str, Any]
 
     def spec(self, **changes: Any) -> Any:
-        """Return the spec for training, with further changes."""
+        """Return the spec for training, with `changes` in addition to the network's own."""
         from tessel_core.networks.graphs.table import GRAPHS
 
         known = GRAPHS[self.family].presets[self.preset]
@@ -77,7 +78,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Options of a network's plans."""
+    """Options for the plans of a network."""
 
     devices: int = option(8, Option("Devices", "Number of devices over which the network is spread.", 2, 64))
     micro_batch: int = option(2, Option("Micro-batch", "Samples per micro-batch.", 1, 1024, "samples"))
@@ -88,9 +89,9 @@ class Terms:
 
 
 def layered(name: str, micro_batch: int, **changes: Any) -> Layered:
-    """Return a network of `NETWORKS` with `micro_batch` samples per micro-batch and changed sizes.
+    """Return the network called `name` in `NETWORKS`, with `micro_batch` samples per micro-batch.
 
-    Raises InputError if the name is unknown.
+    `changes` replace sizes of its spec. Raises InputError if the name is unknown.
     """
     network = find(NETWORKS, name, "network")
     spec = network.spec(micro_batch=micro_batch, **changes)
@@ -101,10 +102,10 @@ def layered(name: str, micro_batch: int, **changes: Any) -> Layered:
 def _shards(family: str, spec: Any, devices: int) -> tuple[Part, ...]:
     """Return the layers with embeddings and projection sharded by vocabulary [Shoeybi 2019, Megatron-LM, section 3].
 
-    The vocabulary is padded to a multiple of the devices.  Every device looks up its share of the tokens, followed by
-    an all-reduce.  The loss all-reduces three float32 numbers per token: maximum, sum of exponentials, and logit of the
-    target.  Its backward all-reduces the gradient of the projection's input.  Position tables and the last norm are
-    on every device.
+    The vocabulary is padded to a multiple of the number of devices. Every device looks up the tokens of its part of the
+    vocabulary, and an all-reduce adds the results. The loss all-reduces three float32 numbers per token: the maximum,
+    the sum of exponentials, and the logit of the target. Its backward pass all-reduces the gradient of the projection's
+    input. Every device has the position tables and the last norm.
     """
     shares = layer_parts(family, replace(spec, vocabulary=ceil(spec.vocabulary / devices)))
     tokens = spec.micro_batch * spec.sequence
@@ -120,15 +121,15 @@ def _shards(family: str, spec: Any, devices: int) -> tuple[Part, ...]:
 
 
 def _is_wide(part: Part) -> bool:
-    """Return whether the part has the size of the vocabulary."""
+    """Return whether the part is an embedding or the projection, whose size grows with the vocabulary."""
     return part.layers[0].endswith(("embedding", "head"))
 
 
 def build_forms(network: Layered, devices: int, capacity: int) -> tuple[dict[str, MicroBatchPlan], dict[str, str]]:
-    """Build the plans of a network by form, on devices of `capacity` bytes.
+    """Build the plans of a network, by form, on devices with `capacity` bytes of memory.
 
-    Returns the plans, and for each impossible form the reason.  A micro-batch of an X form combines one down and one up
-    the devices, so it has twice the samples.
+    Return the plans, and the reason for each impossible form. A micro-batch of an X form has twice the samples: one
+    half runs down the devices and the other half runs up.
     """
     plans, missing = dict[str, MicroBatchPlan](), dict[str, str]()
     for key, form in FORMS.items():
@@ -140,7 +141,7 @@ def build_forms(network: Layered, devices: int, capacity: int) -> tuple[dict[str
 
 
 def forms_of(name: str, terms: Terms) -> tuple[dict[str, MicroBatchPlan], dict[str, str]]:
-    """Build the forms of a network by name; see `build_forms`.  Raises InputError for terms out of range."""
+    """Build the plans of a network, by form, as `build_forms` does. Raises InputError for options out of range."""
     check_options(terms)
     return build_forms(layered(name, terms.micro_batch), terms.devices, round(terms.capacity * 1e9))
 
@@ -148,9 +149,10 @@ def forms_of(name: str, terms: Terms) -> tuple[dict[str, MicroBatchPlan], dict[s
 def _chains(
     routes: Callable[[int], Mapping[str, Sequence[int]]], *, split: bool = False
 ) -> Callable[[str, Layered, int], MicroBatchPlan]:
-    """Return a builder of plans with chains of contiguous stages, each with its own weights and micro-batch.
+    """Return a function that builds plans. Each plan consists of chains of contiguous stages.
 
-    `routes` returns, for a number of devices, the device of each stage for each chain, by the chain's letter.
+    Each chain has its own weights and its own micro-batch. `routes` maps the number of devices to the devices of each
+    chain's stages, in order. The keys are the letters of the chains.
     """
 
     def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
@@ -167,17 +169,19 @@ def _both_ways(devices: int) -> dict[str, Sequence[int]]:
 
 
 def _sharded(name: str, network: Layered, devices: int) -> MicroBatchPlan:
-    """Build a V of stages between blocks on all devices.
+    """Build a V of stages between blocks that run on all devices.
 
-    The blocks on all devices are the embedding E, projection and loss H, and their backwards Eb and Hb.  A decoder has
-    its own embedding D, with the same table, before its first stage.  Encoder layers are on the first half of the
-    devices, decoder layers on the second half.
+    Blocks on all devices are the embedding E, the projection and loss H, and their backward blocks Eb and Hb. A decoder
+    has its own embedding D, with the same table, before its first stage. Encoder layers are on the first half of the
+    devices, and decoder layers on the second half.
 
-    D needs only tokens, and nothing needs its backward Db.  Dependencies keep both at their positions in the NN shape.
+    D needs only the tokens, and no block needs its backward block Db. Dependencies still keep both at their positions
+    in the NN shape.
     """
     if network.sharded is None:
         raise InputError(
-            f"network {network.name}", f"its layers are shared by {network.group} GPUs, but the sharded form needs one"
+            f"network {network.name}",
+            f"runs each layer on {network.group} GPUs, but the sharded form needs layers on one GPU",
         )
     parts = network.sharded(devices)
     wide = [i for i, part in enumerate(parts) if _is_wide(part)]
@@ -209,16 +213,17 @@ FORMS: dict[str, Form] = {
     "split-x": Form("X, split backward", _chains(_both_ways, split=True)),
     "sharded": Form("Sharded vocabulary", _sharded),
 }
-"""All forms by name, simplest first.  A schedule that fits several forms uses the first."""
+"""All forms by name, from simple to complex. A schedule that fits several forms uses the first of them."""
 
 NETWORKS: dict[str, Published] = {
     "gpt-6.7b": Published("GPT 6.7B", "gpt", "gpt-6.7b", {}),
     "gpt-13b": Published("GPT 13B", "gpt", "gpt-13b", {}),
-    "gpt-175b": Published("GPT 175B, a device is eight GPUs", "gpt", "gpt-175b", {"tensor_parallel": 8}),
-    "gpt-1m-vocab": Published("GPT, a million tokens", "gpt", "gpt-6.7b", {"vocabulary": 1_000_000}),
+    "gpt-175b": Published("GPT 175B, eight GPUs per device", "gpt", "gpt-175b", {"tensor_parallel": 8}),
+    "gpt-1m-vocab": Published("GPT, vocabulary of a million tokens", "gpt", "gpt-6.7b", {"vocabulary": 1_000_000}),
     "mt5-xxl": Published("mT5-XXL", "mt5", "mt5-xxl", {"sequence": 2048, "outputs": 2048}),
 }
-"""Networks of published sizes by name.
+"""Published networks by name.
 
-GPT-3 [Brown 2020, table 2.1]; GPT-3 6.7B and mT5-XXL [Xue 2021] with the large vocabularies and the sequences of [Lin
-2024, section II and table III]."""
+Sources are GPT-3 [Brown 2020, table 2.1], and GPT-3 6.7B and mT5-XXL [Xue 2021] with the large vocabularies and the
+sequence lengths of [Lin 2024, section II and table III].
+"""

@@ -1,4 +1,4 @@
-"""GPTs on one device: sizes, training, prefill of a prompt, and decoding of one token."""
+"""GPT on one device: sizes, training, prefill of a prompt, and decoding of one token."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class GptSpec:
     heads: int
     vocabulary: int
     sequence: int
-    """Tokens per sample in training, and the largest number of tokens in inference."""
+    """Tokens per sample in training, and the largest allowed number of tokens in inference."""
     batch: int = 1
     dtype: str = "fp32"
     positions: int = 0
-    """Rows of the position table; 0 for the sequence length."""
+    """Rows of the position table. 0 means as many as the sequence has tokens."""
     dropout: float = 0.0
     """Dropout rate in training; 0 for no dropout.
 
@@ -82,7 +82,7 @@ Two misprints of the GPT-3 table are corrected: 1.3B has 16 heads of 128 instead
 
 
 def gpt_spec(name: str) -> GptSpec:
-    """Return the published sizes called `name`.  Raises InputError with the known names if there are none."""
+    """Return the published sizes called `name`. Raises InputError with all known names for an unknown name."""
     return find(GPT_SPECS, name, "model")
 
 
@@ -90,17 +90,17 @@ def gpt_training(spec: GptSpec, *, split_weights: bool = False) -> Distributed:
     """Build a training step: forward pass, cross entropy of every token, and backward pass.
 
     Inputs are `tokens`, `positions` (0 … sequence - 1), `targets`, `n` (number of predictions in the whole batch, batch
-    x sequence) and the weights.  Outputs are the losses and the gradients of all weights.
+    x sequence) and the weights. Outputs are the losses and the gradients of all weights.
 
-    The embeddings belong to the first layer.  The last norm, the projection to the vocabulary and the loss belong to
-    the last layer.  Tensor parallelism cuts the hidden axis of embeddings and projection, which is possible for every
-    vocabulary.  Megatron-LM instead cuts a padded vocabulary, and need not sum all logits.
+    The embeddings belong to the first layer. The last norm, the projection to the vocabulary and the loss belong to the
+    last layer. Tensor parallelism divides embeddings and projection along the hidden axis, which works for every
+    vocabulary size. Megatron-LM instead divides a padded vocabulary, so it does not need to sum all logits.
     """
     return Gradients(split_weights=split_weights)(gpt_forward(spec))
 
 
 def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
-    """Build the forward pass: in training up to the losses, otherwise up to the logits."""
+    """Build the forward pass, in training with the losses as outputs, otherwise with the logits."""
     net = Definition(f"gpt-{spec.layers}x{spec.hidden}")
     logits, _ = _decoder(net, spec if training else replace(spec, dropout=0.0), spec.sequence)
     if not training:
@@ -112,10 +112,10 @@ def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
 
 
 def gpt_inference(spec: GptSpec, prompt: int | None = None) -> Distributed:
-    """Build the pass over a prompt (prefill).
+    """Build the forward pass over a prompt (prefill).
 
-    Inputs are `tokens`, `positions` (0 … prompt - 1), a cache with room for the prompt, and the weights.  Outputs are
-    the logits of every token, and the cache with keys and values of every layer.  By default the prompt has
+    Inputs are `tokens`, `positions` (0 … prompt - 1), a cache of the prompt's length, and the weights. Outputs are the
+    logits of every token, and the cache with the keys and values of every layer. By default the prompt has
     `spec.sequence` tokens.
     """
     prompt = spec.sequence if prompt is None else prompt
@@ -123,17 +123,17 @@ def gpt_inference(spec: GptSpec, prompt: int | None = None) -> Distributed:
 
 
 def gpt_decode(spec: GptSpec, context: int) -> Distributed:
-    """Build the decoding of one token after `context` tokens, whose keys and values are in the cache.
+    """Build the decoding of one token. The keys and values of the `context` tokens before it are in the cache.
 
-    Inputs are `tokens` [batch, 1], `positions` ([context]), a cache with room for context + 1 tokens, and the weights.
-    Outputs are the logits of the token, and the cache.
+    Inputs are `tokens` [batch, 1], `positions` [1] with the value `context`, a cache of context + 1 tokens, and the
+    weights. Outputs are the logits of the new token, and the cache.
     """
     return _with_cache(f"gpt-{spec.layers}x{spec.hidden}-decode", spec, 1, context)
 
 
 def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
     if before < 0 or new < 1 or before + new > spec.sequence:
-        raise InputError("tokens", f"{before} and {new} more must be at most the {spec.sequence} that have a position")
+        raise InputError("tokens", f"{before} and {new} more must be at most {spec.sequence}, the number of positions")
     net = Definition(name)
     logits, written = _decoder(net, replace(spec, dropout=0.0), new, before)
     names = [f"l{layer}.{what}" for layer in range(spec.layers) for what in "kv"]
@@ -141,9 +141,9 @@ def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
 
 
 def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = None) -> tuple[int, list[int]]:
-    """Return the logits of `tokens` new tokens, and the cache values of all layers.
+    """Return the logits of `tokens` new tokens, and the updated caches of all layers.
 
-    `before` is the number of tokens in the cache; None means no cache.
+    `before` is the number of tokens in the cache. None means that there is no cache.
     """
     h, dtype, written = spec.hidden, spec.dtype, list[int]()
     with net.layer("embedding", 0):
@@ -170,9 +170,9 @@ def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = N
 class _Layer:
     """A pre-norm layer with biases and an MLP of width 4 x hidden.
 
-    Tensor parallelism follows Megatron-LM [Shoeybi 2019, section 3]: each half has a product cut by columns, then one
-    cut by rows.  The columns of `qkv` are ordered by head, with 3 x `head_size` columns each, so that devices get whole
-    heads.
+    Tensor parallelism follows Megatron-LM [Shoeybi 2019, section 3]. Attention and MLP each have a product with a
+    weight divided by columns, then one with a weight divided by rows. The columns of `qkv` are ordered by head, with 3
+    x `head_size` columns per head, so that each device gets whole heads.
     """
 
     def __init__(self, net: Definition, spec: GptSpec, number: int) -> None:
@@ -181,7 +181,7 @@ class _Layer:
     def attention(self, x: int, before: int | None, written: list[int]) -> int:
         """Apply norm, causal attention and residual sum to [batch, tokens, hidden].
 
-        With a cache, the updated keys and values are appended to `written`.
+        If there is a cache, the updated keys and values are appended to `written`.
         """
         net, size = self._net, self._spec.head_size
         with net.inside("attention"):
@@ -207,15 +207,16 @@ class _Layer:
         return self._net("norm", "layer_norm", x, scale, shift)
 
     def _linear(self, name: str, x: int, times: int, grain: int = 1) -> int:
-        """Apply a linear layer to `times` the hidden size, cut by columns."""
+        """Apply a linear layer with `times` x hidden outputs. Tensor parallelism divides its weight by columns."""
         h = self._spec.hidden
         w = self._weight(name, (h, times * h), 1, grain)
         return self._net(name, "linear", x, w, self._weight(f"{name}.bias", (times * h,), 0, grain))
 
     def _added(self, name: str, weight: str, stream: int, x: int, grain: int = 1) -> int:
-        """Project x to the hidden size, cut by rows, and add it to the residual stream.
+        """Project x to the hidden size and add it to the residual stream. Tensor parallelism divides the weight by
+        rows.
 
-        Bias and dropout follow the sum over devices.
+        Bias and dropout are applied after the sum over devices.
         """
         net, h, dropout = self._net, self._spec.hidden, self._dropout(name)
         product = net(name, "matmul", x, self._weight(weight, (net.type_of(x).shape[-1], h), 0, grain))
@@ -226,12 +227,15 @@ class _Layer:
         return net("add", "add", stream, kept)
 
     def _dropout(self, place: str) -> dict[str, float | int]:
-        """Return the attributes of dropout at one of three places, each with its own seed; empty without dropout."""
+        """Return the attributes of dropout, or {} without dropout.
+
+        Each of its three uses in a layer has its own seed.
+        """
         seed = 3 * self._number + ("core", "projection", "down").index(place)
         return {"rate": self._spec.dropout, "seed": seed} if self._spec.dropout else {}
 
     def _cached(self, what: str, new: int, before: int) -> int:
-        """Write new keys or values into the cache after `before` tokens, and return the cache."""
+        """Write new keys or values into the cache after the first `before` tokens, and return the cache."""
         spec, (batch, tokens, _) = self._spec, self._net.type_of(new).shape
         role = Role(batch_axis=0, shard_axis=2, shard_grain=spec.head_size)
         room = batch, before + tokens, spec.hidden
@@ -251,7 +255,12 @@ class GptOptions(GraphSpec):
     vocabulary: int = option(50_257, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
     dropout: float = option(
         0.0,
-        Option("Dropout", "Dropout rate in training, for attention weights and after each half of a layer", 0, 0.99),
+        Option(
+            "Dropout",
+            "Dropout rate in training, for attention weights, and after attention and MLP of each layer",
+            0,
+            0.99,
+        ),
     )
 
 

@@ -1,6 +1,7 @@
-"""Read networks from the `config.json` of a Hugging Face model.
+"""Read the sizes of a network from the `config.json` of a Hugging Face model.
 
-A field that is not read is refused if its name suggests that it changes the computation, and is ignored otherwise.
+The file may have fields that this module does not know. If the name of such a field suggests that it changes the
+computation, the file is refused. Otherwise the field is ignored.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from tessel_core.networks.moe import SIGMOID, SOFTMAX, MoeSpec
 from tessel_core.options import OptionError, check_options
 
 MAX_DEPTH = 16
-"""Largest depth of nested values in a config.  Real ones have three or four levels."""
+"""Largest allowed nesting depth of values in a config. Real configs have three or four levels."""
 MAX_SEQUENCE = 8192
-"""Largest default sequence length, even if a config allows more positions, because pretraining seldom uses more."""
+"""Upper limit of the default sequence length.
+
+Configs may allow more positions, but pretraining seldom uses more tokens.
+"""
 _IGNORED = re.compile(
     r"dropout|initializer|token_id|_token$|eps$|epsilon|aux_loss|output_|return_|use_cache|cache_impl|attn_impl|dtype|"
     r"^_|version|rope_(scaling|theta|parameters)|original_max|max_window_layers|pretraining_tp|problem_type|chunk_size_feed|"
@@ -30,12 +34,15 @@ _IGNORED = re.compile(
     r"jitter|auto_map|architectures|is_(en|de)coder|prun|length|beam|penalty|temperature|top_[kp]$|bad_words|finetuning|"
     r"query_pre_attn|add_cross|cross_attention_hidden|embd_pdrop|resid_pdrop"
 )
-"""Names of fields that change neither shapes nor work.  Groups of experts are ignored: tokens choose among all."""
+"""Names of fields that change neither shapes nor work.
+
+Fields for groups of experts are ignored, too: tokens choose among all experts.
+"""
 _COSTLY = re.compile(
     r"num_|n_|size|dim|width|depth|rank|layer|head|hidden|inter|window|attn|attention|mlp|ffn|bias|norm|expert|moe|"
     r"router|share|block|conv|ssm|mamba|state|gate|act|residual|position|embed|tie|stride|every|freq|interval|skip|parallel"
 )
-"""Parts of names that suggest an effect on the amount of computation."""
+"""Parts of field names that suggest an effect on the amount of computation."""
 _GEMMA_ACTIVATION = "gelu_pytorch_tanh"
 
 
@@ -49,14 +56,14 @@ class NamedNetwork:
 
 
 def config_network(data: bytes, name: str) -> NamedNetwork:
-    """Read the network of a config.
+    """Return the network of a config.
 
     Raises InputError if the data is not a JSON object, the architecture is unknown, a field is missing or invalid, or
-    an unknown field changes the cost.
+    an unknown field may change the cost.
     """
 
     def reader(fields: Fields) -> NamedNetwork:
-        """Read the parsed config."""
+        """Return the network of the parsed config."""
         _check_depth(fields)
         kind = fields.text("model_type")
         if kind not in _READERS:
@@ -77,7 +84,7 @@ def config_network(data: bytes, name: str) -> NamedNetwork:
 
 
 def _check_depth(fields: Fields) -> None:
-    """Raise InputError for values that are nested too deeply."""
+    """Raise InputError if values are nested too deeply."""
     for name in fields.named():
         level, values = 1, [fields.get(name, None)]
         while values:
@@ -91,19 +98,19 @@ def _check_depth(fields: Fields) -> None:
 
 
 class _Config:
-    """Fields of a config.  Records which of them were read."""
+    """The fields of a config. It records which fields were read."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields, self._read = fields, {"model_type"}
         self.read_as: dict[str, str] = {}
-        """Field from which each option was read."""
+        """For each option, the field from which it was read."""
 
     def _given(self, name: str) -> bool:
         self._read.add(name)
         return self._fields.has(name) and not self._fields.is_null(name)
 
     def number(self, name: str, option: str = "", default: int | None = None, least: int = 1) -> int:
-        """Read an integer.  If there is a `default`, the field may be missing or null."""
+        """Return an integer field. With a `default`, the field may be missing or null."""
         self.read_as[option or name] = name
         if default is not None and not self._given(name):
             return default
@@ -127,7 +134,10 @@ class _Config:
             raise InputError(name, f"must be {wanted} for this architecture, got {actual}")
 
     def layer_types(self, windowed: Callable[[int], bool], layers: int) -> None:
-        """Raise InputError if a layer has another kind of attention than in the family."""
+        """Raise InputError if a layer has a kind of attention that the family does not have in this layer.
+
+        `windowed` returns whether a layer of the family has a window.
+        """
         if not self._given("layer_types"):
             return
         kinds = [kind for kind, _ in self._fields.items("layer_types")]
@@ -136,10 +146,10 @@ class _Config:
             place = next(
                 (i for i, pair in enumerate(zip(kinds, wanted, strict=False)) if pair[0] != pair[1]), len(kinds)
             )
-            raise InputError(f"layer_types[{place}]", "is not the kind of attention that this family has in that layer")
+            raise InputError(f"layer_types[{place}]", "is not the attention of this architecture in this layer")
 
     def refuse_others(self) -> None:
-        """Raise InputError for a field that was not read, has a value, and probably changes the cost by its name."""
+        """Raise InputError for a field that was not read, if its name suggests that it changes the cost."""
         for name in self._fields.named():
             value = self._fields.get(name, None)
             costs = _COSTLY.search(name.lower()) and not _IGNORED.search(name.lower())
@@ -148,7 +158,10 @@ class _Config:
 
 
 def _decoder(config: _Config, *activations: str, tied: bool = False) -> dict[str, Any]:
-    """Read the sizes that all decoders have.  By default the activation must be SiLU."""
+    """Return the sizes that all decoders have.
+
+    Activation functions are those in `activations`, by default only SiLU.
+    """
     heads = config.number("num_attention_heads", "heads")
     hidden = config.number("hidden_size", "hidden")
     config.must_be("hidden_act", *(activations or ("silu", "swish")))
@@ -166,7 +179,7 @@ def _decoder(config: _Config, *activations: str, tied: bool = False) -> dict[str
 
 
 def _grouped(config: _Config, common: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the numbers of heads and the head size for grouped-query attention."""
+    """Return `common` with the number of heads, the number of key-value heads, and the head size."""
     heads, hidden = common["heads"], common["hidden"]
     size = config.number("head_dim", "head_size", 0, least=0)
     if not size and hidden % heads:
@@ -209,7 +222,10 @@ def _qwen3(config: _Config) -> LlamaSpec:
 
 
 def _layered(config: _Config, spec: LlamaSpec) -> LlamaSpec:
-    """Raise InputError unless all layers are equal.  A window that starts after some layers is not supported."""
+    """Return the spec. Raises InputError unless all layers are equal.
+
+    A window that begins only after some layers is refused.
+    """
     if spec.window:
         config.must_be("max_window_layers", 0)
     config.layer_types(lambda layer: bool(spec.window), spec.layers)
@@ -260,13 +276,15 @@ def _qwen3_moe(config: _Config) -> MoeSpec:
 
 def _deepseek(router: str) -> Callable[[_Config], MoeSpec]:
     def read(config: _Config) -> MoeSpec:
-        """Read the sizes of a DeepSeek model."""
+        """Return the sizes of a DeepSeek model."""
         sizes = _decoder(config)
         rotary_size = config.number("qk_rope_head_dim", "rotary_size")
         config.must_be("attention_bias", False)
         config.must_be("moe_layer_freq", 1)
         config.number("num_key_value_heads", "kv_heads", sizes["heads"])
-        config.number("head_dim", "rotary_size", 0, least=0)  # some configs give the size of the rotary part
+        config.number(
+            "head_dim", "rotary_size", 0, least=0
+        )  # Some configs give only the size of the rotary part of a head.
         return MoeSpec(
             **sizes,
             kv_heads=sizes["heads"],
@@ -299,4 +317,4 @@ _READERS: dict[str, Callable[[_Config], DecoderSpec]] = {
     "deepseek_v3": _deepseek(SIGMOID),
     "kimi_k2": _deepseek(SIGMOID),
 }
-"""Reader of each `model_type`."""
+"""Function that reads the config of each `model_type`."""

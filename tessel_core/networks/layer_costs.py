@@ -1,4 +1,4 @@
-"""Costs of a network's layers on an H200, summed over the operators of its graph."""
+"""Costs of a network's layers on an H200: the sums over the operators of the graph."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ _MESH, _KIND = "h200-8", "h200"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive layers on one device, or on each device of a tensor-parallel group.  Times are in ns."""
+    """Consecutive layers on one device, or on each device of a tensor-parallel group. Times are in nanoseconds."""
 
     forward: int
     backward: int = 0
     """Duration of the backward pass, including `weight_gradient`."""
     weight_gradient: int = 0
-    """Share of `backward` that computes gradients of weights.  No other part waits for it."""
+    """Time within `backward` that computes gradients of weights, for which no other part waits."""
     static_bytes: int = 0
-    """Bytes of weights, and in training of their gradients and optimizer state."""
+    """Bytes of the weights and, in training, of their gradients and optimizer state."""
     kept_bytes: int = 0
-    """Bytes of activations held per micro-batch between its forward and its backward pass."""
+    """Bytes of activations that a micro-batch occupies from its forward to its backward pass."""
     kept_for_weights: int = 0
-    """Bytes held until the gradients of weights are computed: inputs of products, and gradients of their outputs."""
+    """Bytes that stay occupied until the weight gradients are computed.
+
+    These are the inputs of products and the gradients of their outputs.
+    """
     sent_bytes: int = 0
-    """Bytes of the tensors that later layers need.  Their gradients have the same size."""
+    """Bytes of the tensors that later layers use. The gradients of these tensors have the same size."""
     layers: tuple[str, ...] = ()
     """Names of the layers."""
 
@@ -43,7 +46,7 @@ class Part:
 
 
 def join(*parts: Part) -> Part:
-    """Combine parts that run one after the other on the same device."""
+    """Return one part for consecutive parts that run one after the other on the same device."""
     return Part(
         sum(part.forward for part in parts),
         sum(part.backward for part in parts),
@@ -59,11 +62,11 @@ def join(*parts: Part) -> Part:
 def layer_parts(
     family: str, spec: Any, layer: Callable[[Operator], str] = layer_of, prefixes: tuple[str, ...] = ("",)
 ) -> tuple[Part, ...]:
-    """Return one part per layer in the order of the forward pass.
+    """Return one part per layer, in the order of the forward pass.
 
-    Each layer is rounded to whole nanoseconds, so that the duration of a stage is the sum of its layers.  A part sends
-    all tensors of its layer and of earlier ones that later layers use.  A tensor kept by several layers counts for the
-    first.
+    The times of a layer are rounded to whole nanoseconds, so the duration of a stage is the sum of its layers. A part
+    sends all tensors, of its layer and of earlier ones, that later layers use. If several layers keep a tensor, it
+    counts only for the first.
 
     Parameters
     ----------
@@ -74,12 +77,12 @@ def layer_parts(
     layer : Callable
         Returns the layer of a forward operator.
     prefixes : tuple of str
-        Only layers whose name starts with one of these are returned.  They must form a chain.
+        Return only layers whose name starts with one of these texts. These layers must form a chain.
 
     Raises
     ------
     InputError
-        Like `build_graph`.
+        In the cases of `build_graph`.
     """
     graph = _costed(family, spec)
     layers: dict[str, list[int]] = defaultdict(list)
@@ -93,7 +96,7 @@ def layer_parts(
 
 @lru_cache(maxsize=32)
 def _costed(family: str, spec: Any) -> OperatorGraph:
-    """Build the graph of a network with its costs.  Imports are local, so that this module loads quickly."""
+    """Return the graph of a network with its costs. Imports are local, so that this module loads quickly."""
     from tessel_core.costs.costed import CostOptions, costed
     from tessel_core.networks.graphs.table import build_graph
 
@@ -128,9 +131,9 @@ def _part(graph: OperatorGraph, name: str, members: Sequence[int], sent: int) ->
 
 
 def _phase(graph: OperatorGraph, operator: Operator) -> str:
-    """Return the phase of an operator.  Gradients of tables belong to the backward pass.
+    """Return the phase of an operator. Gradients of embedding tables belong to the backward pass.
 
-    Zero-bubble schedules delay only weight gradients of products [Qi 2024].
+    Zero-bubble schedules delay only the weight gradients of products [Qi 2024].
     """
     if not operator.backward:
         return "forward"
@@ -140,9 +143,9 @@ def _phase(graph: OperatorGraph, operator: Operator) -> str:
 
 
 def _sent(graph: OperatorGraph, chain: Sequence[Sequence[int]]) -> list[int]:
-    """Return for each layer the bytes of forward tensors, made in it or before, that later operators use.
+    """Return, for each layer, the bytes of tensors from this layer or earlier ones that later operators use.
 
-    Operators outside of the chain count as later ones.
+    Only tensors of the forward pass count. Operators outside of the chain count as later ones.
     """
     place = {i: number for number, members in enumerate(chain) for i in members}
     sent = [0] * len(chain)

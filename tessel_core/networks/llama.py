@@ -1,4 +1,4 @@
-"""Decoders like Llama: rotary positions, gated MLPs, and key-value heads shared by several query heads."""
+"""Decoders like Llama: rotary positions, gated MLPs, and key-value heads that several query heads share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessel_core.options import Option, option
 
 LLAMA_STYLE, GEMMA_STYLE = "llama", "gemma2"
 _SCORE_CAP, _LOGIT_CAP = 50.0, 30.0
-"""Bounds of attention scores and logits in Gemma 2 [Riviere 2024, section 2]."""
+"""Largest absolute value of attention scores and of logits in Gemma 2 [Riviere 2024, section 2]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class LlamaSpec(DecoderSpec):
     """Sizes of a decoder like Llama."""
 
     kv_heads: int = option(
-        8, Option("Key-value heads", "Heads of keys and values, each shared by equally many query heads", 1, 1024)
+        8, Option("Key-value heads", "Heads of keys and values. Each serves the same number of query heads", 1, 1024)
     )
     head_size: int = option(128, Option("Head size", "Channels per head", 2, 1024))
     qkv_bias: bool = option(False, Option("Biases of queries, keys and values", "Add biases, as in Qwen2.5", 0, 1))
@@ -30,26 +30,27 @@ class LlamaSpec(DecoderSpec):
         False, Option("Norms of queries and keys", "Normalize queries and keys of each head, as in Qwen3", 0, 1)
     )
     window: int = option(
-        0, Option("Window", "Number of latest tokens that a token attends to; 0 for all", 0, 16_777_216)
+        0, Option("Window", "Number of latest tokens that a token attends to. 0 means all", 0, 16_777_216)
     )
     style: str = option(
         LLAMA_STYLE,
         Option(
             "Style",
-            "Variant of the layers. Gemma 2 has GELU, a norm after each half, and a window in every second layer",
+            "Kind of layer. Gemma 2 has GELU, norms after attention and MLP, and a window in every second layer",
             choices=(LLAMA_STYLE, GEMMA_STYLE),
         ),
     )
 
 
 def llama(spec: LlamaSpec) -> Distributed:
-    """Build the forward pass: in training up to the cross entropy of every token, otherwise up to the logits.
+    """Build the forward pass, in training with the cross entropy of every token, otherwise with the logits.
 
-    Inputs are `tokens`, the weights, in training `targets` and `n` (number of predictions in the whole batch), and in
-    decoding the cache of each layer (`l0.k`, `l0.v`).  Inference also returns the cache with the new tokens.  The scale
-    of a norm is the factor itself, whereas Gemma stores the factor minus 1.
+    Inputs are `tokens` and the weights. Training adds the inputs `targets` and `n` (number of predictions in the whole
+    batch). Decoding adds the cache of each layer (`l0.k`, `l0.v`). Inference also returns the cache with the new
+    tokens. The scale of a norm is used directly as the factor, whereas Gemma stores the factor minus 1.
 
-    Raises InputError if key-value heads do not divide the query heads, or the devices do not divide a size.
+    Raises InputError if the number of key-value heads does not divide the query heads, or the number of devices does
+    not divide a size.
     """
     check_divides("the number of heads", spec.heads, "Key-value heads", spec.kv_heads)
     check_divides("the number of key-value heads", spec.kv_heads, "Tensor-parallel degree", spec.tensor_parallel)
@@ -91,7 +92,7 @@ def attention_half(net: Network, x: int, spec: LlamaSpec, layer: int, cache: dic
 
 
 def _head_norm(net: Network, name: str, x: int, size: int) -> int:
-    """Normalize each head separately, with one scale for all heads."""
+    """Normalize each head separately. All heads share one scale."""
     heads = net(name, "reshape", x, shape=(0, 0, -1, size))
     return net(name, "reshape", net.rms_norm(name, heads), shape=(0, 0, -1))
 
@@ -103,7 +104,7 @@ def _mlp(net: Network, x: int, spec: LlamaSpec) -> int:
 
 
 def _added(net: Network, stream: int, x: int, spec: LlamaSpec, grain: int = 1) -> int:
-    """Project x to the width of the residual stream, normalize it in Gemma, and add it."""
+    """Project x to the width of the residual stream, and add it. In Gemma, x is normalized before the sum."""
     if spec.style != GEMMA_STYLE:
         return net.residual("projection", stream, x, bias=False, grain=grain)
     weight = net.parameter("projection.weight", net.type_of(x).shape[-1], spec.hidden, cut=0, grain=grain)
@@ -116,7 +117,10 @@ Decoder = TypeVar("Decoder", bound=LlamaSpec)
 def sized(
     like: Decoder, layers: int, hidden: int, heads: int, kv_heads: int, inner: int, head_size: int = 0, **more: object
 ) -> Decoder:
-    """Return a copy of a spec with other sizes.  By default, the head size is the hidden size divided by the heads."""
+    """Return a copy of a spec with other sizes.
+
+    By default, the head size is the hidden size divided by the number of heads.
+    """
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "inner": inner, **more}
     return replace(like, head_size=head_size or hidden // heads, **sizes)  # type: ignore[arg-type]
 

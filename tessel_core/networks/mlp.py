@@ -36,10 +36,10 @@ def mlp_training(spec: MlpSpec, *, split_weights: bool = False) -> Distributed:
 
 
 def mlp_forward(spec: MlpSpec, *, training: bool = True) -> Distributed:
-    """Build the forward pass: in training up to the losses, otherwise up to the last layer's output.
+    """Build the forward pass, in training with the losses, otherwise with the last layer's output.
 
-    Inputs are `x`, the targets `z`, `n` (number of samples in the whole batch) and the weights.  Tensor parallelism
-    cuts weights of even layers by columns and of odd layers by rows.
+    Inputs are `x`, the targets `z`, `n` (number of samples in the whole batch) and the weights. Tensor parallelism
+    divides the weights of even layers by columns and those of odd layers by rows.
     """
     net, rows = Definition(f"mlp-{spec.layers}x{spec.width}"), (spec.batch, spec.width)
     x = net.input("x", spec.dtype, rows)

@@ -1,4 +1,4 @@
-"""Building blocks shared by networks: operators with weights, and the halves of a transformer layer."""
+"""Building blocks of networks: operators with weights, and the attention and MLP of a transformer layer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BATCH_NORM_EPSILON = 1e-5
 
 
 class Network(Definition):
-    """A definition whose weights are named after the operators that use them: `layer3/mlp/up.weight`.
+    """A `Definition` in which weights are named after the operators that use them, such as `layer3/mlp/up.weight`.
 
-    `cut` says that tensor parallelism divides a weight along the operator's outputs: columns of a product, channels of
-    a convolution.  Blocks of `grain` columns stay together.
+    With `cut`, tensor parallelism divides a weight along the operator's outputs, such as the columns of a product or
+    the channels of a convolution. Groups of `grain` columns stay on one device.
     """
 
     def __init__(self, name: str, dtype: str) -> None:
@@ -31,11 +31,11 @@ class Network(Definition):
         vocabulary: int | None = None,
         experts: int | None = None,
     ) -> int:
-        """Create the weight `name` of the current layer.  Tensor parallelism cuts it along axis `cut`."""
+        """Add the weight `name` to the current layer and return it. Tensor parallelism divides it along axis `cut`."""
         return self.weight(self.path(name), self.dtype, shape, cut, grain, vocabulary, experts)
 
     def linear(self, name: str, x: int, outputs: int, *, bias: bool = True, cut: bool = False, grain: int = 1) -> int:
-        """Apply a linear layer, from [.., k] to [.., outputs]."""
+        """Apply a linear layer to [.., k] and return [.., outputs]."""
         columns = self.type_of(x).shape[-1], outputs
         weight = self.parameter(f"{name}.weight", *columns, cut=1 if cut else None, grain=grain)
         if not bias:
@@ -47,7 +47,8 @@ class Network(Definition):
     def residual(self, name: str, stream: int, x: int, *, bias: bool = True, cut: bool = True, grain: int = 1) -> int:
         """Project x to the width of the residual stream, and add it.
 
-        `cut` divides the rows of the weight, so the bias is added after the sum over devices.
+        With `cut`, tensor parallelism divides the weight by rows. The bias is therefore added after the sum over
+        devices.
         """
         inner, outputs = self.type_of(x).shape[-1], self.type_of(stream).shape[-1]
         weight = self.parameter(f"{name}.weight", inner, outputs, cut=0 if cut else None, grain=grain)
@@ -77,7 +78,7 @@ class Network(Definition):
     ) -> int:
         """Apply a convolution with a square kernel to [n, channels, height, width].
 
-        The padding is half of the kernel, or 0 if the stride equals the kernel.
+        The padding is half of the kernel size, or 0 if the stride equals the kernel size.
         """
         axis = 0 if cut else None
         weights = [
@@ -87,11 +88,14 @@ class Network(Definition):
         return self(name, "conv", x, *weights, groups=1, **swept(kernel, stride))
 
     def embedding(self, name: str, ids: int, rows: int, channels: int, *, cut: bool = False) -> int:
-        """Look up a row of a table for each id, from [..] to [.., channels].  `cut` divides the channels."""
+        """Look up one row of a table for each id: from [..] to [.., channels].
+
+        With `cut`, tensor parallelism divides the channels.
+        """
         return self(name, "embedding", self.parameter(f"{name}.table", rows, channels, cut=1 if cut else None), ids)
 
     def ids(self, name: str, *shape: int, role: Role | None = None) -> int:
-        """Create an input with row numbers.  By default its first axis is the batch."""
+        """Add an input of row numbers and return it. By default its first axis is the batch."""
         return self.input(name, "int32", shape) if role is None else self.input(name, "int32", shape, role)
 
     def cross_entropy(self, logits: int, role: Role = SAMPLES) -> int:
@@ -118,19 +122,22 @@ def swept(kernel: int, stride: int) -> dict[str, AttributeValue]:
 
 
 def check_heads(hidden: int, heads: int, split: int) -> None:
-    """Raise InputError unless `heads` divides the hidden size and `split` divides the heads."""
+    """Raise InputError unless `heads` divides the hidden size and `split`, the number of devices, divides `heads`."""
     check_divides("the hidden size", hidden, "Heads", heads)
     check_divides("the number of heads", heads, "Tensor-parallel degree", split)
 
 
 def unpacked(net: Network, name: str, x: int, outputs: int, head_size: int, *, bias: bool = True) -> tuple[int, ...]:
-    """Compute queries, keys and values of x [n, tokens, k] with one product; each is [n, tokens, outputs]."""
+    """Return queries, keys and values of x [n, tokens, k], each [n, tokens, outputs], computed by one product."""
     packed = net.linear(name, x, 3 * outputs, bias=bias, cut=True, grain=3 * head_size)
     return net.all(name, "unpack_qkv", packed, head_size=head_size)
 
 
 def image_tokens(net: Network, batch: int, side: int, patch: int, hidden: int, *, bias: bool = True) -> int:
-    """Embed square images as a class token and patches, with positions: [n, 1 + patches, hidden] [Dosovitskiy 2021]."""
+    """Embed square images as tokens with positions: a class token, then the patches [Dosovitskiy 2021].
+
+    The result is [n, 1 + patches, hidden].
+    """
     pixels = net.input("images", net.dtype, (batch, 3, side, side))
     x = net.conv("patches", pixels, hidden, patch, patch, bias=bias)
     x = net("patches", "permute", net("patches", "reshape", x, shape=(0, 0, -1)), axes=(0, 2, 1))
@@ -141,7 +148,7 @@ def image_tokens(net: Network, batch: int, side: int, patch: int, hidden: int, *
 def class_token(net: Network, batch: int, hidden: int) -> int:
     """Return a learned vector for each sample, [n, 1, hidden].
 
-    It is looked up in a table with one row, so that the program is valid for any share of the batch.
+    It is looked up in a table with one row, so that the program is valid for every batch size.
     """
     row = net.ids(f"{net.path('class_token')}.row", batch, 1)
     return net.embedding("class_token", row, 1, hidden)
@@ -165,7 +172,7 @@ def attention_half(net: Network, x: int, heads: int, *, causal: bool = False) ->
 
 
 def mlp_half(net: Network, x: int) -> int:
-    """Apply norm, an MLP with GELU and four times the width of x, and residual sum."""
+    """Apply a norm, an MLP with GELU whose width is four times that of x, and a residual sum."""
     with net.inside("mlp"):
         y = net.linear("up", net.layer_norm("norm", x), 4 * net.type_of(x).shape[-1], cut=True)
         return net.residual("down", x, net("gelu", "gelu", y))

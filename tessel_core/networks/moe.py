@@ -17,20 +17,21 @@ SOFTMAX, SIGMOID = "softmax", "sigmoid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeSpec(LlamaSpec):
-    """Sizes of a decoder with experts.  With a latent size, attention is DeepSeek's latent attention."""
+    """Sizes of a decoder with experts. If the latent size is above 0, attention is DeepSeek's latent attention."""
 
     experts: int = option(8, Option("Experts", "Experts per layer", 1, 4096))
     active: int = option(2, Option("Active experts", "Experts that each token uses", 1, 256))
     expert_inner: int = option(14_336, Option("Expert width", "Channels of the gated MLP of an expert", 1, 1_048_576))
-    shared: int = option(0, Option("Shared experts", "Further experts that every token uses", 0, 64))
+    shared: int = option(0, Option("Shared experts", "Experts in addition that every token uses", 0, 64))
     dense_layers: int = option(
-        0, Option("Dense layers", "Number of first layers that have one MLP for all tokens", 0, 1000)
+        0,
+        Option("Dense layers", "Number of layers at the start with one MLP for all tokens instead of experts", 0, 1000),
     )
     router: str = option(
         SOFTMAX,
         Option(
             "Router",
-            "Score of the experts. Sigmoid adds a bias to the choice, which balances the experts",
+            "Function that scores the experts. Sigmoid adds a bias to the choice, which balances the experts",
             choices=(SOFTMAX, SIGMOID),
         ),
     )
@@ -44,10 +45,11 @@ class MoeSpec(LlamaSpec):
         ),
     )
     latent: int = option(
-        0, Option("Latent size", "Size of the common latent of keys and values; 0 for ordinary heads", 0, 65_536)
+        0,
+        Option("Latent size", "Size of the latent vector shared by keys and values. 0 means ordinary heads", 0, 65_536),
     )
     query_latent: int = option(
-        0, Option("Query latent size", "Size of the latent of queries; 0 to project queries directly", 0, 65_536)
+        0, Option("Query latent size", "Size of the latent vector of queries. 0 projects queries directly", 0, 65_536)
     )
     rotary_size: int = option(
         64, Option("Rotary size", "Channels of a head with rotary positions, in latent attention", 2, 1024)
@@ -56,15 +58,16 @@ class MoeSpec(LlamaSpec):
 
 
 def moe(spec: MoeSpec) -> Distributed:
-    """Build the forward pass: in training up to the cross entropy of every token, otherwise up to the logits.
+    """Build the forward pass, in training with the cross entropy of every token, otherwise with the logits.
 
-    Inputs are those of `llama`.  With latent attention, the cache of a layer consists of latents (`l0.latent`) and
-    rotated keys (`l0.rotated`), and decoding computes keys and values again from all latents.
+    Inputs are those of `llama`. With latent attention, the cache of a layer consists of latent vectors (`l0.latent`)
+    and rotated keys (`l0.rotated`). Decoding then computes keys and values again from all latent vectors.
 
-    Tokens choose among all experts, whereas DeepSeek limits the choice to some groups.  The shares of a token add up to
-    1.  The auxiliary loss and the prediction of further tokens are left out.
+    Tokens choose among all experts, whereas DeepSeek limits the choice to some groups. The weights of a token's experts
+    add up to 1. The auxiliary loss and the prediction of further tokens are left out.
 
-    Raises InputError if key-value heads do not divide the query heads, or the devices do not divide a size.
+    Raises InputError if the number of key-value heads does not divide the query heads, or the number of devices does
+    not divide a size.
     """
     check_divides("the expert width", spec.expert_inner, "Tensor-parallel degree", spec.tensor_parallel)
     check_divides("the number of heads", spec.heads, "Tensor-parallel degree", spec.tensor_parallel)
@@ -74,7 +77,7 @@ def moe(spec: MoeSpec) -> Distributed:
     elif spec.rotary_size >= spec.head_size:
         raise InputError("Rotary size", f"must be below the head size {spec.head_size}, got {spec.rotary_size}")
     if spec.active > spec.experts:
-        raise InputError("Active experts", f"must be at most the {spec.experts} experts, got {spec.active}")
+        raise InputError("Active experts", f"must be at most {spec.experts}, the number of experts, got {spec.active}")
     check_decoder(spec)
     net = Network("moe", spec.dtype)
     x, table = embedded(net, spec)
@@ -92,7 +95,7 @@ def moe(spec: MoeSpec) -> Distributed:
 
 
 def _mixture(net: Network, stream: int, y: int, spec: MoeSpec) -> int:
-    """Add the outputs of the chosen and shared experts for y to the residual stream."""
+    """Add the outputs of the chosen and the shared experts for y to the residual stream."""
     scores = net.linear("router", y, spec.experts, bias=False)
     given = [scores]
     if spec.router == SIGMOID:
@@ -120,7 +123,7 @@ def _mixture(net: Network, stream: int, y: int, spec: MoeSpec) -> int:
 def _latent_attention(net: Network, x: int, spec: MoeSpec, layer: int, cache: dict[str, int]) -> int:
     """Apply norm, latent attention [DeepSeek-AI 2024, arXiv 2405.04434] and residual sum.
 
-    Keys and values are projected from one latent vector per token.
+    Keys and values are computed from one latent vector per token.
     """
     size, turned, heads = spec.head_size, spec.rotary_size, spec.heads
     plain = size - turned

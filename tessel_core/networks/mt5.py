@@ -1,4 +1,4 @@
-"""mT5: an encoder, and a decoder whose layers all attend to the encoder's output [Xue 2021]."""
+"""mT5: an encoder, and a decoder in which every layer attends to the encoder's output [Xue 2021]."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tessel_core.networks.modules import Network, unpacked
 from tessel_core.options import Option, option
 
 _BUCKETS = 32
-"""Number of buckets of distances in the relative position bias."""
+"""Number of buckets in which the relative position bias groups distances."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mt5Spec(GraphSpec):
-    """Sizes of an mT5."""
+    """Sizes of mT5."""
 
     layers: int = option(12, Option("Layers", "Layers of the encoder and of the decoder, each", 1, 1000))
     hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
@@ -28,17 +28,17 @@ class Mt5Spec(GraphSpec):
 
 
 def mt5(spec: Mt5Spec) -> Distributed:
-    """Build the forward pass: in training up to the cross entropy of every token, otherwise up to the logits.
+    """Build the forward pass, in training with the cross entropy of every token, otherwise with the logits.
 
-    Inputs are `encoder_tokens` and `decoder_tokens`, the bucket of each query's distance to each key
-    (`encoder_buckets`, `decoder_buckets`) and the weights, without biases.  Training adds `targets` and `n` (number of
+    Inputs are `encoder_tokens`, `decoder_tokens`, the bucket of each query's distance to each key (`encoder_buckets`,
+    `decoder_buckets`) and the weights. There are no biases. Training adds the inputs `targets` and `n` (number of
     predictions in the whole batch).
 
-    The decoder has its own copy of the input embedding, which mT5 shares in one process.  The first layer of each stack
-    looks up the position bias, and all layers of the stack add it.  Scores are divided by the square root of the head
-    size, which mT5 leaves to its initial weights.
+    Encoder and decoder each have a copy of the input embedding, which mT5 shares. The first layer of each stack looks
+    up the position bias, and all layers of the stack add it. Scores are divided by the square root of the head size. In
+    mT5, the initial weights contain this factor instead.
 
-    Raises InputError if the devices do not divide the heads, the hidden size or the MLP width.
+    Raises InputError if the number of devices does not divide the heads, the hidden size or the MLP width.
     """
     check_divides("the number of heads", spec.heads, "Tensor-parallel degree", spec.tensor_parallel)
     check_divides("the MLP width", spec.inner, "Tensor-parallel degree", spec.tensor_parallel)
@@ -86,7 +86,10 @@ def _position_bias(net: Network, stack: str, tokens: int, heads: int) -> int:
 
 
 def _self_attention(net: Network, x: int, spec: Mt5Spec, stack: str, bias: int | None) -> tuple[int, int]:
-    """Apply self-attention.  Returns the residual stream and the position bias, which the first layer computes."""
+    """Apply self-attention. Return the residual stream and the position bias.
+
+    The first layer computes the bias. Other layers get it as `bias`.
+    """
     size = spec.head_size
     with net.inside("attention"):
         parts = unpacked(net, "qkv", net.rms_norm("norm", x), spec.heads * size, size, bias=False)

@@ -1,4 +1,4 @@
-"""Build micro-batch plans in nanoseconds from the parts of a network, for H200s in nodes of eight."""
+"""Build micro-batch plans in nanoseconds from the parts of a network. Devices are H200 GPUs in nodes of eight."""
 
 from __future__ import annotations
 
@@ -17,35 +17,37 @@ from tessel_core.units import to_ticks
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part on its devices, with the names of its blocks."""
+    """A part of a network on its devices, with the names of its blocks."""
 
     part: Part
     devices: tuple[int, ...]
     forward: str
     backward: str = ""
-    """Empty for a stage without a backward pass, which holds no memory."""
+    """Name of the backward block. Empty if the stage has no backward pass; the stage then holds no memory."""
     nodes: int = 1
-    """Number of nodes that share the micro-batch."""
+    """Number of nodes that process the same micro-batch."""
 
     @property
     def weight(self) -> str:
-        """Name of the block of weight gradients in a split backward pass."""
+        """Name of the block that computes weight gradients, if the backward pass is split."""
         return self.backward.replace("B", "W")
 
     def forward_block(self) -> Block:
-        """Return the forward block, which acquires the memory that the part keeps."""
+        """Return the forward block, which allocates the memory of the part's activations."""
         return self._block(self.forward, BlockKind.FORWARD, self.part.forward, self.part.kept_bytes)
 
     def backward_blocks(self, *, split: bool) -> tuple[Block, ...]:
-        """Return the backward block, or with `split` two blocks, which release the kept memory.
+        """Return the backward block, or with `split` two blocks. They free the memory of the activations.
 
-        B computes the input gradient, for which the stage before waits.  W computes the weight gradients, for which
-        nothing waits [Qi 2024, arXiv 2401.10241].
+        Block B computes the input gradient, for which the previous stage waits. Block W computes the weight gradients,
+        for which no block waits [Qi 2024, arXiv 2401.10241].
         """
         part = self.part
         if not split:
             return (self._block(self.backward, BlockKind.BACKWARD, part.backward, -part.kept_bytes),)
-        weight = min(max(1, part.weight_gradient), part.backward - 1)  # a stage without products has none
+        weight = min(
+            max(1, part.weight_gradient), part.backward - 1
+        )  # A stage without matrix products has no weight block.
         change = part.kept_for_weights - part.kept_bytes
         by_input = self._block(self.backward, BlockKind.BACKWARD, part.backward - weight, change)
         return by_input, self._block(self.weight, BlockKind.WEIGHT, weight, -part.kept_for_weights)
@@ -55,7 +57,7 @@ class Stage:
 
 
 def in_stages(parts: Iterable[Part], devices: Iterable[int], branch: str = "", first: int = 0) -> tuple[Stage, ...]:
-    """Return one stage per part and device, numbered from `first`.  Names of blocks begin with `branch`."""
+    """Return one stage per part and device, numbered from `first`. Names of blocks begin with `branch`."""
     places = enumerate(zip(parts, devices, strict=True), start=first)
     return tuple(Stage(part, (device,), f"{branch}F{s}", f"{branch}B{s}") for s, (part, device) in places)
 
@@ -68,27 +70,29 @@ def pipeline_plan(
     split: bool = False,
     weights: Iterable[Stage] | None = None,
 ) -> MicroBatchPlan:
-    """Build a plan from chains of stages, which run forward in order and backward in reverse.
+    """Build a plan from chains of stages. Each chain runs forward in order and backward in reverse order.
 
-    Neighbouring stages exchange outputs and gradients.
+    Neighbouring stages send each other outputs and gradients.
 
     Parameters
     ----------
     name : str
-        Start of the plan's name.
+        Beginning of the plan's name.
     chains : Sequence
-        Chains of stages.  They may share stages.
+        Chains of stages. A stage may be part of several chains.
     group : int
-        GPUs per device of the plan: a tensor-parallel group.  Memory is that of one GPU.
+        Number of GPUs that form one device of the plan, a tensor-parallel group. Memory is that of one GPU.
     split : bool
-        Whether weight gradients are blocks of their own.
+        Whether weight gradients are computed in separate blocks.
     weights : Iterable
-        Stages that hold their own weights.  By default all stages.
+        Stages that have their own copy of their weights. By default all stages.
     """
     stages, links = dict[str, Stage](), dict[tuple[str, str], int]()
     for chain in chains:
         stages |= {stage.forward: stage for stage in chain}
-        stages[chain[-1].forward] = stages.pop(chain[-1].forward)  # a shared last stage comes after all chains
+        stages[chain[-1].forward] = stages.pop(
+            chain[-1].forward
+        )  # A last stage that several chains share comes after all chains.
         trained = [stage for stage in chain if stage.backward]
         links |= {(a.forward, b.forward): _transfer(a, b, a.part.sent_bytes, group) for a, b in pairwise(chain)}
         links |= {(b.backward, a.backward): _transfer(b, a, a.part.sent_bytes, group) for a, b in pairwise(trained)}
@@ -107,11 +111,11 @@ def pipeline_plan(
 
 
 def _transfer(before: Stage, after: Stage, amount: int, group: int) -> int:
-    """Return the duration of a transfer between two stages, in ns.
+    """Return the duration of a transfer between two stages in nanoseconds.
 
-    A transfer between two single devices is one hop.  A transfer to several devices is a broadcast inside each node of
-    the node's share of the micro-batch.  A stage on several devices leaves its sum on each of them; shares of other
-    nodes are sent over InfiniBand.
+    `amount` is the size in bytes. Between two single devices, a transfer is one message. To a stage on several devices,
+    it is a broadcast inside each node. If a stage runs on several devices, each device already has the complete result.
+    If nodes process different samples of the micro-batch, the samples of other nodes are sent over InfiniBand.
     """
     if before.devices == after.devices:
         return 0

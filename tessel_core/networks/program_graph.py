@@ -1,4 +1,4 @@
-"""Operator graph of a program: one operator with its costs for each operation that does work."""
+"""Build the operator graph of a program: one operator with its costs for each operation that does work."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.operator_graph import MAX_OPERATORS
 
 _DEVICE = 1
-"""Device of a tensor-parallel group whose operators the graph shows."""
+"""The graph shows the operators of this device of a tensor-parallel group."""
 _COLLECTIVES = {
     "allreduce": ("all_reduce", all_reduce_seconds, 2.0),
     "allgather": ("all_gather", all_gather_seconds, 1.0),
 }
-"""Name of each collective in graphs, function for its time on a link, and how often each device sends the tensor."""
+"""Name of each collective in graphs, function for its time on a link, and how often a device sends the tensor."""
 
 
 @dataclass(frozen=True)
 class ProgramGraph:
-    """An operator graph, and the positions of its operators in the program."""
+    """An operator graph, and for each operation of the program the operator that stands for it."""
 
     graph: OperatorGraph
     operator_of: tuple[int | None, ...]
-    """Operator of each operation of the program; None for views and operations of other devices."""
+    """For each operation, the index of its operator. None for views and for operations of other devices."""
     users_of: Mapping[int, tuple[int, ...]]
-    """Forward operators that use each input of the program, in order."""
+    """For each input of the program, the forward operators that use it, in order."""
 
 
 def graph_of(model: Distributed, name: str, batch_size: int) -> OperatorGraph:
-    """Return the graph of a network, of its training, or of one device of a tensor-parallel group.
+    """Return the graph of a forward pass, of a training step, or of one device of a tensor-parallel group.
 
-    An operator is named after its operation: `NAME`, `NAME/backward`, `NAME/weight_gradient`, or `NAME/backward/KIND`
-    if an operation has several.  Views are not operators, unless the program consists only of views.
+    An operator has the name of its operation: `NAME`, `NAME/backward`, `NAME/weight_gradient`, or `NAME/backward/KIND`
+    if an operation has several backward operators. Views are not operators, unless the program consists only of views.
 
-    In training, a forward operator keeps the tensors that its backward uses and the statistics that frameworks keep.
-    A tensor kept by several operators counts for the first.  A backward operator receives the kept tensors from its
-    forward operator.
+    In training, a forward operator keeps the tensors that its backward operators use, and the statistics that
+    frameworks keep. If several operators keep a tensor, it counts for the first. An edge carries the kept tensors from
+    the forward operator to its backward operator.
 
     Raises InputError for operations without a name, or too many operators.
     """
@@ -54,17 +54,17 @@ def graph_of(model: Distributed, name: str, batch_size: int) -> OperatorGraph:
 
 
 def program_graph(model: Distributed, name: str, batch_size: int) -> ProgramGraph:
-    """Return the graph like `graph_of`, with the operator of each operation."""
+    """Return the graph of `graph_of`, and the operator of each operation."""
     return _View(model).graph(name, batch_size)
 
 
 class _View:
-    """Operations of one device that do work, and their relations."""
+    """The operations of one device that do work, and how they depend on each other."""
 
     def __init__(self, model: Distributed) -> None:
         self._model, self._program = model, model.program
         self._root = list(range(len(self._program.types)))
-        """Tensor of which each value is a view, or the value itself."""
+        """For each value, the value of which it is a view. A value that is no view maps to itself."""
         self._ops: list[Op] = []
         self._index: list[int | None] = []
         only_views = all(find_operator(op.kind).view for op in self._program.ops)
@@ -78,7 +78,9 @@ class _View:
             if self._index[-1] is not None:
                 self._ops.append(op)
         if len(self._ops) > MAX_OPERATORS:
-            raise InputError("operators", f"the network has more than the {MAX_OPERATORS:,} allowed")
+            raise InputError(
+                "operators", f"the network has more than {MAX_OPERATORS:,} operators, the largest allowed number"
+            )
         nameless = next((number for number, op in enumerate(self._ops) if not op.tag.name), None)
         if nameless is not None:
             raise InputError(
@@ -98,12 +100,12 @@ class _View:
 
     @cached_property
     def _maker(self) -> dict[int, int]:
-        """Operator that makes each tensor."""
+        """For each tensor, the operator that computes it."""
         return {value: i for i, op in enumerate(self._ops) for value in op.outputs if self._is_here(value)}
 
     @cached_property
     def _forward(self) -> dict[str, list[int]]:
-        """Forward operators of each name."""
+        """For each name of an operation, its forward operators."""
         by_name: dict[str, list[int]] = defaultdict(list)
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             if phase == "forward":
@@ -111,17 +113,20 @@ class _View:
         return by_name
 
     @cached_property
-    def _mate(self) -> list[int | None]:
-        """Forward operator of which each backward operator computes gradients."""
+    def _forward_of(self) -> list[int | None]:
+        """For each backward operator, the forward operator whose gradients it computes."""
         return [
-            self._mate_of(op, self._forward[op.tag.name])
+            self._find_forward_of(op, self._forward[op.tag.name])
             if phase != "forward" and op.tag.name in self._forward
             else None
             for op, phase in zip(self._ops, self._phases, strict=True)
         ]
 
-    def _mate_of(self, op: Op, candidates: list[int]) -> int:
-        """Choose the forward operator of a backward one: of the same kind, or with a shared tensor, or the first."""
+    def _find_forward_of(self, op: Op, candidates: list[int]) -> int:
+        """Return the forward operator of a backward operator.
+
+        Of the candidates, choose one of the same kind, else one with a tensor in common, else the first.
+        """
         alike = [i for i in candidates if self._ops[i].kind in (op.kind, op.kind.removesuffix("_grad"))]
         if alike:
             return alike[0]
@@ -133,8 +138,9 @@ class _View:
     def _names(self) -> list[str]:
         """Names of the operators.
 
-        Of the operators of one operation and phase, the gradient with the most FLOPs gets the plain name.  Others add
-        their kind.  Recomputed operators always add it, so that their names do not depend on `split_weights`.
+        If an operation has several gradient operators in a phase, the one with the most FLOPs gets the plain name. The
+        others add their kind. Recomputed operators always add their kind, so that names do not depend on
+        `split_weights`.
         """
         groups: dict[str, list[int]] = defaultdict(list)
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
@@ -142,7 +148,7 @@ class _View:
         names, used = [""] * len(self._ops), Counter[str]()
         for stem, members in groups.items():
             main = max(members, key=lambda i: (self._ops[i].kind.endswith("_grad"), self._costs[i].flops or 0.0, -i))
-            plain = None if main in self._again else main
+            plain = None if main in self._recomputed else main
             for i in members:
                 name = stem if i == plain else f"{stem}/{self._ops[i].kind.removesuffix('_grad')}"
                 used[name] += 1
@@ -151,7 +157,7 @@ class _View:
 
     @cached_property
     def _costs(self) -> list[Operator]:
-        """Costs of each operation from the cost model."""
+        """For each operation, an operator with its costs from the cost model."""
         return [self._cost(op, phase) for op, phase in zip(self._ops, self._phases, strict=True)]
 
     def _cost(self, op: Op, phase: str) -> Operator:
@@ -162,19 +168,19 @@ class _View:
         return known if phase != "weight_gradient" else _of_weights(known)
 
     def graph(self, name: str, batch_size: int) -> ProgramGraph:
-        """Build the graph: operators with their costs, and edges for tensors that pass between them."""
+        """Build the graph: operators with their costs, and edges for the tensors that pass between operators."""
         edges = dict.fromkeys(edge for i in range(len(self._ops)) for edge in self._arcs(i))
         leaving: dict[int, int] = {}
         for source, tensor, target in self._flows():
-            if self._mate[target] != source:
+            if self._forward_of[target] != source:
                 leaving.setdefault(tensor, source)
         sizes = defaultdict[int, int](int)
         for tensor, source in leaving.items():
             sizes[source] += self._program.types[tensor].bytes
-        kept, training = self._kept(), any(phase != "forward" for phase in self._phases)
+        kept, training = self._kept_bytes(), any(phase != "forward" for phase in self._phases)
         operators = []
         for i, cost in enumerate(self._costs):
-            mate = self._mate[i]
+            mate = self._forward_of[i]
             operators.append(
                 Operator(
                     self._names[i],
@@ -182,9 +188,9 @@ class _View:
                     cost.times,
                     flops=cost.flops,
                     bytes=cost.bytes,
-                    weight_bytes=self._held(i),
+                    weight_bytes=self._weight_bytes(i),
                     activation_bytes=kept[i] if training and mate is None else None,
-                    output_bytes=sizes.get(i) or self._made(i),
+                    output_bytes=sizes.get(i) or self._output_bytes(i),
                     backward=self._phases[i] != "forward",
                     forward_of=None if mate is None else self._names[mate],
                 )
@@ -194,15 +200,18 @@ class _View:
         return ProgramGraph(graph, tuple(self._index), {value: tuple(users) for value, users in self._users.items()})
 
     def _flows(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (maker, tensor, user) for each tensor and each operator that uses it."""
+        """Yield (producer, tensor, user) for each tensor and each operator that uses it."""
         for target, op in enumerate(self._ops):
             for tensor in self._taken(op):
                 if tensor in self._maker and self._maker[tensor] != target:
                     yield self._maker[tensor], tensor, target
 
     def _arcs(self, target: int) -> Iterator[tuple[int, int]]:
-        """Yield the arcs to an operator.  Tensors that its forward operator has used or made come from there."""
-        mate = self._mate[target]
+        """Yield the edges to an operator.
+
+        Tensors that its forward operator used or computed come from this operator.
+        """
+        mate = self._forward_of[target]
         held = set[int]()
         if mate is not None:
             yield mate, target
@@ -212,14 +221,14 @@ class _View:
             if maker is not None and maker not in (mate, target) and tensor not in held:
                 yield maker, target
 
-    def _made(self, i: int) -> int:
-        """Return the bytes of the operator's first output; 0 if it has none on this device."""
+    def _output_bytes(self, i: int) -> int:
+        """Return the bytes of the operator's first output on this device, or 0 if it has no output there."""
         outputs = [value for value in self._ops[i].outputs if self._is_here(value)]
         return self._program.types[outputs[0]].bytes if outputs else 0
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
-        """Forward operators that use each input of the program."""
+        """For each input of the program, the forward operators that use it."""
         users: dict[int, list[int]] = defaultdict(list)
         for i, op in enumerate(self._ops):
             for value in self._taken(op) if self._phases[i] == "forward" else ():
@@ -227,17 +236,17 @@ class _View:
                     users[value].append(i)
         return users
 
-    def _held(self, i: int) -> int:
-        """Return the bytes of weights of which the operator is the first user."""
+    def _weight_bytes(self, i: int) -> int:
+        """Return the bytes of the weights of which the operator is the first user."""
         weights = (value for value in self._taken(self._ops[i]) if value in self._weights)
         return sum(self._program.types[value].bytes for value in weights if self._users[value][0] == i)
 
-    def _kept(self) -> list[int]:
-        """Return the bytes that each forward operator keeps for backward operators."""
+    def _kept_bytes(self) -> list[int]:
+        """For each forward operator, the bytes that it keeps for backward operators."""
         keepers: dict[int, int] = {}
         kept, differentiated = [0.0] * len(self._ops), set[int]()
         for i, op in enumerate(self._ops):
-            mate = self._mate[i]
+            mate = self._forward_of[i]
             if mate is None:
                 continue
             differentiated.add(mate)
@@ -248,14 +257,14 @@ class _View:
                     keepers[tensor] = min(keepers.get(tensor, mate), mate)
         for tensor, keeper in keepers.items():
             kept[keeper] += self._program.types[tensor].bytes
-        for i in differentiated - {self._mate[again] for again in self._again}:
+        for i in differentiated - {self._forward_of[again] for again in self._recomputed}:
             op, rule = self._ops[i], find_operator(self._ops[i].kind).statistics
             kept[i] += rule(self._program.types_of(op.inputs), dict(op.attributes)) if rule else 0.0
         return [round(each) for each in kept]
 
     @cached_property
-    def _again(self) -> set[int]:
-        """Recomputed forward operators: operators of the backward pass that use nothing that depends on a gradient."""
+    def _recomputed(self) -> set[int]:
+        """Forward operators that are recomputed: operators of the backward pass that do not depend on any gradient."""
         recomputed = set[int]()
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             makers = {self._maker[tensor] for tensor in self._taken(op) if tensor in self._maker} - {i}
@@ -266,7 +275,7 @@ class _View:
 
 
 def _phase(op: Op) -> str:
-    """Return the phase of an operation in a training step.  The gradient of a loss belongs to the backward pass."""
+    """Return the phase of an operation. The gradient of a loss belongs to the backward pass."""
     if op.tag.phase == WEIGHT_PHASE:
         return "weight_gradient"
     is_gradient = op.tag.phase == "backward" or op.kind.endswith("_grad")
@@ -274,15 +283,15 @@ def _phase(op: Op) -> str:
 
 
 def _of_weights(known: Operator) -> Operator:
-    """Return the operator with the kind of a weight gradient."""
+    """Return the operator as a weight-gradient operator: only its kind changes."""
     kind = known.kind.removesuffix("_backward").removesuffix("_weight_gradient")
     return Operator(known.name, f"{kind}_weight_gradient", known.times, flops=known.flops, bytes=known.bytes)
 
 
 def _collective(kind: str, types: tuple[TensorType, ...]) -> Operator:
-    """Return the operator of a collective, with its time inside a node of each kind of GPU.
+    """Return the operator of a collective, with its time inside a node for each kind of GPU.
 
-    The cost model of other operators uses memory bandwidth, which does not bound a collective.
+    The cost model computes times from memory bandwidth, which does not limit a collective.
     """
     name, seconds, times = _COLLECTIVES[kind]
     devices, whole = len(types), types[0].bytes * (1 if kind == "allreduce" else len(types))

@@ -1,4 +1,4 @@
-"""ResNet with bottleneck blocks [He 2016], with strides in the 3 x 3 convolutions as in torchvision (v1.5)."""
+"""ResNet with bottleneck blocks [He 2016]. The strides are in the 3 x 3 convolutions, as in torchvision (v1.5)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tessel_core.networks.modules import Network, swept
 from tessel_core.options import Option, option
 
 _BLOCKS = {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}
-"""Number of blocks in each stage, by depth [He 2016, table 1]."""
+"""Number of blocks of each stage, by number of layers [He 2016, table 1]."""
 _WIDTH, _EXPANSION = 64, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResNetSpec(GraphSpec):
-    """Sizes of a ResNet."""
+    """Sizes of ResNet."""
 
     depth: str = option("50", Option("Depth", "Number of layers with weights", choices=tuple(_BLOCKS)))
     image: int = option(224, Option("Image side", "Pixels of a square image", 32, 4096))
@@ -30,13 +30,13 @@ def _program(spec: ResNetSpec) -> Distributed:
 
 
 def resnet(spec: ResNetSpec, blocks: tuple[int, ...], width: int = _WIDTH) -> Distributed:
-    """Build the forward pass: in training up to the cross entropy, otherwise up to the logits.
+    """Build the forward pass, in training with the cross entropy, otherwise with the logits.
 
-    `blocks` are the numbers of blocks per stage, and `width` the channels of the stem.  Inputs are `images` [n, 3,
-    side, side] and the weights.  Training adds `targets` [n] and `n` (number of samples in the whole batch).  Running
-    averages of the batch norms are left out.
+    `blocks` is the number of blocks per stage, and `width` the number of channels of the stem. Inputs are `images` [n,
+    3, side, side] and the weights. Training adds the inputs `targets` [n] and `n` (number of samples in the whole
+    batch). Running averages of the batch norms are left out.
 
-    Under tensor parallelism, each device computes some output channels of every convolution, and the channels are
+    With tensor parallelism, each device computes some output channels of every convolution. Then all channels are
     gathered [Dryden 2019, filter parallelism, arXiv 1903.06681].
     """
     net, number = Network("resnet", spec.dtype), 0
@@ -56,7 +56,10 @@ def resnet(spec: ResNetSpec, blocks: tuple[int, ...], width: int = _WIDTH) -> Di
 
 
 def _bottleneck(net: Network, x: int, width: int, stride: int) -> int:
-    """Apply 1 x 1, 3 x 3 and 1 x 1 convolutions, and add the input, or its 1 x 1 projection if the shape changes."""
+    """Apply 1 x 1, 3 x 3 and 1 x 1 convolutions, and add the input.
+
+    If the shape changes, add its 1 x 1 projection instead.
+    """
     outputs = _EXPANSION * width
     y = _relu(net, "relu1", _conv_norm(net, "conv1", x, width, 1, 1))
     y = _relu(net, "relu2", _conv_norm(net, "conv2", y, width, 3, stride))
@@ -71,7 +74,7 @@ def _conv_norm(net: Network, name: str, x: int, outputs: int, kernel: int, strid
 
 
 def _relu(net: Network, name: str, x: int) -> int:
-    """Apply a ReLU that keeps its output for the backward pass, because the next convolution keeps it anyway."""
+    """Apply a ReLU that keeps its output for the backward pass. The next convolution keeps this tensor, too."""
     return net(name, "relu", x, keeps_output=1)
 
 

@@ -1,4 +1,7 @@
-"""Published placement shapes: the blocks of one micro-batch when a kind of network is spread over devices."""
+"""Published placement shapes.
+
+A shape is the set of blocks of one micro-batch when a kind of network is spread over devices.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +14,48 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Plan
 from tessel_core.options import Option, check_options, option
 
 Chain = tuple[Block, ...]
-"""Blocks that run one after the other.  Chains of a shape may share blocks."""
+"""Blocks that run one after the other. Several chains of a shape may contain the same block."""
 
 _MAX_AMOUNT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeParameters:
-    """Parameters of all shapes.  `Shape.unused` names those that a shape ignores."""
+    """Parameters of all shapes. A shape ignores those that `Shape.unused` names."""
 
     devices: int = option(4, Option("Devices", "Number of devices over which the network is spread.", 2, 256))
-    chunks: int = option(2, Option("Chunks per device", "Number of stages on each device, one per round.", 2, 16))
+    chunks: int = option(
+        2,
+        Option(
+            "Chunks per device",
+            "Number of stages on each device. A micro-batch visits each device this many times.",
+            2,
+            16,
+        ),
+    )
     forward: int = option(1, Option("Forward time", "Duration of one stage's forward block.", 1, _MAX_AMOUNT, "steps"))
     backward: int = option(
         3,
         Option(
             "Backward time",
-            "Duration of one stage's backward block, or of its input half if it is split.",
+            "Duration of one stage's backward block. If backward passes are split, of its input-gradient block.",
             1,
             _MAX_AMOUNT,
             "steps",
         ),
     )
     weight: int = option(
-        1, Option("Weight time", "Duration of the weight-gradient half of a split backward.", 1, _MAX_AMOUNT, "steps")
+        1,
+        Option(
+            "Weight time", "Duration of the weight-gradient block of a split backward pass.", 1, _MAX_AMOUNT, "steps"
+        ),
     )
     wide: int = option(1, Option("All-device time", "Duration of each block on all devices.", 1, _MAX_AMOUNT, "steps"))
     memory: int = option(
         1,
         Option(
             "Memory per micro-batch",
-            "Memory that one micro-batch holds on each stage between its forward and its backward.",
+            "Memory that one micro-batch holds on each stage between its forward and its backward block.",
             0,
             _MAX_AMOUNT,
             "slots",
@@ -53,23 +67,23 @@ class ShapeParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A placement shape.  `build_shape` builds its plan."""
+    """A placement shape. `build_shape` builds its micro-batch plan."""
 
     name: str
     title: str
     description: str
     models: str
-    """Kind of network with this shape."""
+    """Kind of network that is pipelined in this way."""
     source: str = "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269"
     chains: Callable[[ShapeParameters], tuple[Chain, ...]]
-    """Returns the chains of blocks in training, which define all dependencies.  Parameters must be in range."""
+    """Returns the chains of blocks in training, from which all dependencies follow. The parameters must be in range."""
     defaults: ShapeParameters = ShapeParameters()
     unused: tuple[str, ...] = ("chunks", "weight", "wide")
-    """Fields of the parameters that this shape ignores."""
+    """Names of the parameters that this shape ignores."""
 
 
 def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBatchPlan:
-    """Build the plan of a shape; without `training` only its forward blocks, which hold no memory.
+    """Build the plan of a shape. Without `training`, it has only the forward blocks, which hold no memory.
 
     >>> [block.name for block in build_shape("m-shape", ShapeParameters(devices=2)).blocks]
     ['E', 'F0', 'F1', 'B1', 'B0', 'Eb']
@@ -88,7 +102,7 @@ def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBa
 
 
 def forward_half(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
-    """Return the plan for inference: only the forward blocks, without memory [Lin 2024, section VI-B]."""
+    """Return the plan for inference. It has only the forward blocks, without memory [Lin 2024, section VI-B]."""
     blocks = tuple(replace(block, memory=0) for block in plan.blocks if block.kind is BlockKind.FORWARD)
     names = {block.name for block in blocks}
     links = tuple(dep for dep in plan.dependencies if dep.predecessor in names and dep.successor in names)
@@ -106,12 +120,15 @@ def _forward(parameters: ShapeParameters, devices: Sequence[int], direction: str
 
 
 def _backward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
-    """Return the backward blocks of `_forward`, last stage first."""
+    """Return the backward blocks for the stages of `_forward`, last stage first."""
     return _stages(BlockKind.BACKWARD, devices, parameters.backward, -parameters.memory, direction)[::-1]
 
 
 def _wide(parameters: ShapeParameters, name: str, memory: int = 0) -> tuple[Chain, Chain]:
-    """Return a forward and a backward block on all devices, each as a chain.  Between them they hold `memory`."""
+    """Return a forward and a backward block on all devices, each as a chain.
+
+    The forward block acquires `memory` and the backward block releases it.
+    """
     devices = tuple(range(parameters.devices))
     forward = Block(name, BlockKind.FORWARD, devices, parameters.wide, memory)
     return (forward,), (Block(f"{name}b", BlockKind.BACKWARD, devices, parameters.wide, -memory),)
@@ -134,7 +151,8 @@ def _m_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
 def _nn_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
     """Return the chain of the NN shape.
 
-    The decoder's embedding comes after n // 2 forward stages, and its backward after n - n // 2 backward stages.
+    The decoder's embedding comes after n // 2 forward stages. Its backward block comes after n - n // 2 backward
+    stages.
     """
     devices, encoder = range(parameters.devices), parameters.devices // 2
     forward, backward = _forward(parameters, devices), _backward(parameters, devices)
@@ -150,7 +168,7 @@ def _nn_eager(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _k_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return two branches, each a V on half of the devices, joined by blocks on all devices.
+    """Return two branches, each a V on half of the devices. Blocks on all devices join them.
 
     Raises InputError for an odd number of devices.
     """
@@ -172,7 +190,7 @@ def _finetune(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return forward passes a, b and c over all stages and a backward pass.  Only pass c holds memory."""
+    """Return the forward passes a, b and c over all stages, and a backward pass. Only pass c holds memory."""
     devices = range(parameters.devices)
     passes: Chain = ()
     for letter in "abc":
@@ -182,7 +200,7 @@ def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return the chains of an X with split backwards, whose weight halves release all memory."""
+    """Return the chains of an X with split backward passes. Only the weight-gradient blocks release memory."""
     down = range(parameters.devices)
     return (
         *_split(parameters, down, 0, parameters.memory, "d"),
@@ -191,9 +209,9 @@ def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _zb_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return two chunks per device, down the devices and up again.
+    """Return two stages per device: down the devices, then up again.
 
-    The input half and the weight half of a backward each release one unit of memory per micro-batch.
+    The block for input gradients and the block for weight gradients each release one unit of memory per micro-batch.
     """
     down = tuple(range(parameters.devices))
     return _split(parameters, down + down[::-1], parameters.memory, parameters.memory)
@@ -202,7 +220,10 @@ def _zb_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
 def _split(
     parameters: ShapeParameters, devices: Sequence[int], by_input: int, by_weight: int, direction: str = ""
 ) -> tuple[Chain, ...]:
-    """Return one stage per entry of `devices` with a split backward: B releases `by_input`, and W `by_weight`."""
+    """Return one stage per entry of `devices` with a split backward pass.
+
+    Block B releases `by_input`, and block W releases `by_weight` units of memory.
+    """
     forward = _stages(BlockKind.FORWARD, devices, parameters.forward, by_input + by_weight, direction)
     backward = _stages(BlockKind.BACKWARD, devices, parameters.backward, -by_input, direction)
     weight = _stages(BlockKind.WEIGHT, devices, parameters.weight, -by_weight, direction)
@@ -214,7 +235,7 @@ _SHAPES = (
         name="v-shape",
         title="V",
         description="Forward down the devices, backward up again.",
-        models="A deep network cut into stages, such as a GPT whose stages weigh the same",
+        models="A deep network cut into stages, such as a GPT whose stages all take the same time",
         chains=lambda parameters: (_v(parameters, range(parameters.devices)),),
     ),
     Shape(
@@ -264,7 +285,7 @@ _SHAPES = (
         name="finetune",
         title="Finetune",
         description="A forward block on all devices, then a V.",
-        models="Fine-tuning with a frozen sharded embedding: it has a forward and no backward",
+        models="Fine-tuning with a frozen sharded embedding: it has a forward block but no backward block",
         chains=_finetune,
         defaults=ShapeParameters(backward=2, capacity=5),
         unused=("chunks", "weight"),
@@ -272,18 +293,18 @@ _SHAPES = (
     Shape(
         name="alphafold",
         title="AlphaFold",
-        description="Three forward passes over the devices, one after the other, then one backward.",
-        models="Recycling as in AlphaFold 2: only the last pass keeps activations for the backward",
+        description="Three forward passes over the devices, one after the other, then one backward pass.",
+        models="Recycling as in AlphaFold 2: only the last pass keeps activations for the backward pass",
         chains=_alphafold,
         defaults=ShapeParameters(backward=1, capacity=6),
     ),
     Shape(
         name="loop",
         title="Loop",
-        description="Forward around the devices several times, one chunk of the network at each; backward in reverse.",
+        description="Several rounds over the devices, one part of the network per device and round. Then backward.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
-        # Stage s is on device s mod n, so each device holds one chunk per round.
+        # Stage s is on device s mod n, so each device has one stage per round.
         chains=lambda parameters: (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),),
         defaults=ShapeParameters(backward=2, capacity=11),
         unused=("weight", "wide"),
@@ -291,7 +312,7 @@ _SHAPES = (
     Shape(
         name="split-v",
         title="V, split backward",
-        description="A V whose backward is split into an input half, which is urgent, and a weight half, which is not.",
+        description="A V with split backward passes. Input gradients are urgent, and weight gradients can wait.",
         models="Zero-bubble pipelines",
         source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
         chains=lambda parameters: _split(parameters, range(parameters.devices), 0, parameters.memory),
@@ -301,7 +322,7 @@ _SHAPES = (
     Shape(
         name="split-x",
         title="X, split backward",
-        description="Like X, with every backward split into an urgent input half and a weight half that can wait.",
+        description="Like X, with split backward passes. Input gradients are urgent, and weight gradients can wait.",
         models="Bidirectional pipelines such as DualPipe: two copies of the model, laid out in opposite directions",
         source="DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437",
         chains=_split_x,
@@ -321,4 +342,4 @@ _SHAPES = (
 )
 
 SHAPES: dict[str, Shape] = {shape.name: shape for shape in _SHAPES}
-"""All shapes by name.  Forms, samples and tests use this table."""
+"""All shapes by name. Forms, samples and tests use this table."""

@@ -1,4 +1,4 @@
-"""Swin Transformer: attention in windows that shift from block to block [Liu 2021]."""
+"""Swin Transformer: attention inside windows, which shift from block to block [Liu 2021]."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _PATCH, _HEAD_SIZE = 4, 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwinSpec(GraphSpec):
-    """Sizes of a Swin Transformer.  Stages one, two and four have two blocks each."""
+    """Sizes of Swin Transformer. Stages one, two and four have two blocks each."""
 
     image: int = option(224, Option("Image side", "Pixels of a square image", 32, 4096))
-    channels: int = option(96, Option("Channels", "Channels of the first stage; every stage doubles them", 32, 4096))
-    depth: int = option(6, Option("Blocks of stage three", "Number of blocks; the other stages have two each", 2, 1000))
+    channels: int = option(96, Option("Channels", "Channels of the first stage. Every stage doubles them", 32, 4096))
+    depth: int = option(
+        6, Option("Blocks of stage three", "Number of blocks of stage three. The other stages have two each", 2, 1000)
+    )
     window: int = option(7, Option("Window", "Patches along each side of the attention window", 1, 64))
     classes: int = option(1000, Option("Classes", "Number of classes", 1, 1_000_000))
 
@@ -31,14 +33,14 @@ def _program(spec: SwinSpec) -> Distributed:
 
 
 def swin(spec: SwinSpec, depths: tuple[int, ...], head_size: int) -> Distributed:
-    """Build the forward pass: in training up to the cross entropy, otherwise up to the logits.
+    """Build the forward pass, in training with the cross entropy, otherwise with the logits.
 
-    `depths` are the numbers of blocks per stage.  Inputs are `images` [n, 3, side, side], `places` [window², window²]
-    and the weights.  Training adds `targets` [n] and `n` (number of samples in the whole batch).  `places` contains the
-    row of the bias table for the distance of two patches.
+    `depths` is the number of blocks per stage. Inputs are `images` [n, 3, side, side], `places` [window², window²] and
+    the weights. Training adds the inputs `targets` [n] and `n` (number of samples in the whole batch). For two patches
+    of a window, `places` has the row of the bias table that belongs to their distance.
 
-    Stochastic depth is left out, and so is the mask between patches that are neighbours only after a roll.  Tensor
-    parallelism divides heads and MLPs.
+    Stochastic depth is left out, and so is the mask between patches that are neighbours only because of the shift.
+    Tensor parallelism divides heads and MLPs.
     """
     net, number, side = Network("swin", spec.dtype), 0, spec.image // _PATCH
     places = net.ids("places", spec.window**2, spec.window**2, role=Role())
@@ -64,7 +66,10 @@ def swin(spec: SwinSpec, depths: tuple[int, ...], head_size: int) -> Distributed
 
 
 def _attention(net: Network, x: int, places: int, window: int, size: int, shift: int) -> int:
-    """Apply attention inside windows of [n, height, width, channels], rolled by `shift` patches, and residual sum."""
+    """Apply attention inside windows of [n, height, width, channels], and a residual sum.
+
+    The tensor is shifted by `shift` patches before and back after the attention.
+    """
     _, height, width, channels = net.type_of(x).shape
     rows, columns, patches = height // window, width // window, window * window
     with net.inside("attention"):
@@ -87,13 +92,13 @@ def _attention(net: Network, x: int, places: int, window: int, size: int, shift:
 
 
 def _position_bias(net: Network, places: int, window: int, heads: int) -> int:
-    """Return the position bias for each head and two patches of a window, [1, heads, patches, patches]."""
+    """Return the position bias [1, heads, patches, patches]: a number per head and pair of patches in a window."""
     table, patches = net.embedding("bias", places, (2 * window - 1) ** 2, heads, cut=True), window * window
     return net("bias", "reshape", net("bias", "permute", table, axes=(2, 0, 1)), shape=(1, heads, patches, patches))
 
 
 def _merging(net: Network, x: int) -> int:
-    """Concatenate 2 x 2 neighbouring patches, and project them to half of the channels."""
+    """Merge each square of 2 x 2 patches: concatenate their channels and project them to half as many channels."""
     _, height, width, channels = net.type_of(x).shape
     x = net("neighbours", "reshape", x, shape=(-1, height // 2, 2, width // 2, 2, channels))
     x = net("neighbours", "transpose", x, axes=(0, 1, 3, 4, 2, 5))

@@ -1,4 +1,4 @@
-"""Vision transformers, and pairs of an image encoder and a text encoder like CLIP."""
+"""Vision transformers, and pairs of an image encoder and a text encoder as in CLIP."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class VitSpec(GraphSpec):
 
 
 def vit(spec: VitSpec) -> Distributed:
-    """Build the forward pass: in training up to the cross entropy of every image, otherwise up to the logits.
+    """Build the forward pass, in training with the cross entropy of every image, otherwise with the logits.
 
-    Inputs are `images` [n, 3, side, side], the row of the class token for each image (0) and the weights.  Training
-    adds `targets` [n] and `n`.
+    Inputs are `images` [n, 3, side, side], the row number of the class token for each image (always 0) and the weights.
+    Training adds the inputs `targets` [n] and `n` (number of samples in the whole batch).
 
-    Raises InputError if the heads do not divide the hidden size, the devices do not divide the heads, or the patches do
-    not divide the image.
+    Raises InputError if the number of heads does not divide the hidden size, the number of devices does not divide the
+    heads, or the patch size does not divide the image size.
     """
     check_heads(spec.hidden, spec.heads, spec.tensor_parallel)
     check_divides("the image side", spec.image, "Patch side", spec.patch)
@@ -52,7 +52,7 @@ def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipSpec(GraphSpec):
-    """Sizes of a pair of encoders.  A sample is an image with a text."""
+    """Sizes of a pair of encoders. A sample is an image with a text."""
 
     layers: int = option(12, Option("Image layers", "Layers of the image encoder", 1, 1000))
     hidden: int = option(768, Option("Image hidden size", "Channels between layers of the image encoder", 1, 131_072))
@@ -70,15 +70,15 @@ class ClipSpec(GraphSpec):
 
 
 def clip(spec: ClipSpec) -> Distributed:
-    """Build the forward pass: the similarity of each image and its text, and in training a squared loss of it.
+    """Build the forward pass: the similarity of each image and its text and, in training, a squared loss of it.
 
-    Inputs are `images`, the row of the class token for each image (0), `tokens` [n, text length], `positions` and the
-    weights.  Training adds `targets` [n, 1] and `n` (number of samples in the whole batch).  The output of the last
-    token represents the text.  Similarities of other pairs in the batch are left out; their products are below 0.1 % of
-    the work.
+    Inputs are `images`, the row number of the class token for each image (always 0), `tokens` [n, text length],
+    `positions` and the weights. Training adds the inputs `targets` [n, 1] and `n` (number of samples in the whole
+    batch). The output of the last token represents the text. Similarities between an image and other texts of the batch
+    are left out. Their products are below 0.1 % of the work.
 
-    Raises InputError if heads do not divide hidden sizes, the devices do not divide the heads, or the patches do not
-    divide the image.
+    Raises InputError if a number of heads does not divide its hidden size, the number of devices does not divide the
+    heads, or the patch size does not divide the image size.
     """
     for hidden, heads in ((spec.hidden, spec.heads), (spec.text_hidden, spec.text_heads)):
         check_heads(hidden, heads, spec.tensor_parallel)

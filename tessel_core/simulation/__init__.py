@@ -1,4 +1,4 @@
-"""Simulation: how long a distributed program takes, what its devices hold, and why."""
+"""Simulation: how long a distributed program takes, how much memory its devices need, and why."""
 
 from tessel_core.simulation.attribution import memory_parts, memory_shares
 from tessel_core.simulation.simulator import simulate

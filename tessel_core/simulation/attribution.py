@@ -1,4 +1,4 @@
-"""The values in a device's memory, one by one and by kind."""
+"""List the values in a device's memory, one by one or summed by kind."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Holding:
     name: str
     bytes: int
     op: int | None
-    """Operation that computes it. None for an input."""
+    """Operation that computes the value. None for an input."""
     what: str
-    """`GIVEN`, `CACHE`, `STATE`, `WORKSPACE`, activations, gradients, updates or other."""
+    """Kind of value: `GIVEN`, `CACHE`, `STATE`, `WORKSPACE`, activations, gradients, updates or other."""
     stage: int | None
     micro_batch: int | None
 
@@ -50,7 +50,7 @@ class MemoryShare:
 
     @property
     def title(self) -> str:
-        """The share in words, such as "activations, stage 1, micro-batch 3"."""
+        """Description, such as "activations, stage 1, micro-batch 3"."""
         stage = "" if self.stage is None else f", stage {self.stage}"
         return self.what + stage + ("" if self.micro_batch is None else f", micro-batch {self.micro_batch}")
 
@@ -62,9 +62,10 @@ def peak_time(trace: Trace, device: int) -> float:
 
 
 def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Holding, ...]:
-    """Return the values that a device holds at its peak, or at `time` in seconds, the largest first.
+    """Return the values that a device holds, largest first.
 
-    `time` includes all steps of that moment. Raises InputError for a device that the program does not use.
+    The time is that of the device's peak, or `time` in seconds. All memory steps at exactly this time are included.
+    Raises InputError for a device that the program does not use.
     """
     steps = _steps_of(trace, device)
     if time is None:
@@ -79,13 +80,13 @@ def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Hold
 
 
 def memory_shares(trace: Trace, device: int) -> tuple[MemoryShare, ...]:
-    """Return the `holdings` at a device's peak, summed by kind, stage and micro-batch, the largest first."""
+    """Return the values that a device holds at its peak, summed by kind, stage and micro-batch, largest first."""
     held = holdings(trace, device)
     return _summed(MemoryShare(each.what, each.stage, each.micro_batch, each.bytes, 1) for each in held)
 
 
 def memory_parts(trace: Trace, device: int) -> dict[str, int]:
-    """Return the bytes at a device's peak by kind of value, the largest first."""
+    """Return the bytes that a device holds at its peak, by kind of value, largest first."""
     shares: dict[str, int] = {}
     for each in memory_shares(trace, device):
         shares[each.what] = shares.get(each.what, 0) + each.bytes
@@ -93,7 +94,7 @@ def memory_parts(trace: Trace, device: int) -> dict[str, int]:
 
 
 def over_micro_batches(shares: Sequence[MemoryShare]) -> tuple[MemoryShare, ...]:
-    """Return the shares summed over micro-batches, the largest first."""
+    """Return the shares summed over micro-batches, largest first."""
     return _summed(replace(each, micro_batch=None) for each in shares)
 
 
@@ -116,9 +117,9 @@ def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _special_inputs(program: Program) -> dict[int, str]:
-    """Return the kind of inputs that are neither weights nor samples.
+    """Return the kind of each input that is neither a weight nor a sample.
 
-    These are caches that layers write, and state that only the optimizer uses.
+    Such inputs are caches, which layers write, and state, which only the optimizer uses.
     """
     found: dict[int, str] = {}
     computes = set[int]()

@@ -1,4 +1,4 @@
-"""Fits parameters of devices to measured times, and computes the error on measurements that were held out."""
+"""Fit parameters of devices to measured times, and compute the error on measurements that were not used for the fit."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ PEAK, BANDWIDTH, LAUNCH = "peak", "bandwidth", "launch"
 DEVICE = (PEAK, BANDWIDTH, LAUNCH)
 """Parameters of a device.
 
-They scale each class's share of the peak, its share of the bandwidth, and its launch time.
+They are factors on three numbers of every kernel class: its fraction of the peak, its fraction of the bandwidth, and
+its launch time.
 """
 MODES = tuple(each.name for each in fields(Launches))
-"""Passes, each with its own factor on launches."""
+"""Inference, and the forward and backward pass of training. Each has its own factor on launch times."""
 COMPUTE, PER_OUTPUT = ".compute", ".per_output"
-"""Suffixes of a class with matrix units: its share of the peak, and its operations per output element."""
+"""Suffixes for parameters of a kernel class: its fraction of the peak, and its operations per output element."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """Kernels that ran one after another, and their time in seconds."""
+    """Kernels that ran one after another, and their measured time in seconds."""
 
     group: Hashable
-    """Group that is held out together, such as a model."""
+    """Name of a group of measurements, such as a model. A group is either used for the fit or predicted as a whole."""
     works: tuple[Work, ...]
     mode: str
-    """An element of `MODES`."""
+    """Pass in which the kernels ran: an element of `MODES`."""
     seconds: float
 
 
@@ -47,11 +48,14 @@ class Accuracy:
     median: float
     largest: float
     correlation: float
-    """Pearson's correlation, or NaN for fewer than two rows. It ignores a common factor, so look at the errors, too."""
+    """Pearson's correlation, or NaN for fewer than two rows.
+
+    A prediction that is wrong by a constant factor can still have correlation 1, so look at the errors, too.
+    """
 
     @classmethod
     def of(cls, predicted: Sequence[float], measured: Sequence[float]) -> Accuracy:
-        """Compare predictions with measurements. Raises InputError if there are none."""
+        """Return the errors of predictions. Raises InputError if there are none."""
         if not len(measured):
             raise InputError("accuracy", "needs at least one measured row")
         errors = [abs(one / other - 1) for one, other in zip(predicted, measured, strict=True)]
@@ -60,9 +64,10 @@ class Accuracy:
 
 
 def held_out(groups: Iterable[Hashable], seed: int, share: float = 0.5) -> frozenset[Hashable]:
-    """Return a seeded choice of groups to predict. At least one group is left to fit on.
+    """Return a random choice of the groups that are predicted and not used for the fit.
 
-    Raises InputError for fewer than two groups, or a share that is not between 0 and 1.
+    At least one group is left for the fit. The same seed gives the same choice. Raises InputError for fewer than two
+    groups, or a share that is not between 0 and 1.
     """
     known = list(dict.fromkeys(groups))
     if len(known) < 2 or not 0 < share < 1:
@@ -74,10 +79,11 @@ def held_out(groups: Iterable[Hashable], seed: int, share: float = 0.5) -> froze
 
 
 def calibrated(start: CostFit, runs: Sequence[KernelRun], rates: Rates, free: Collection[str] = DEVICE) -> CostFit:
-    """Return parameters fitted to the measured runs, by a robust fit of the logarithm of seconds.
+    """Return parameters that were fitted to the measured runs by a robust fit of the logarithm of seconds.
 
-    `free` names the parameters that may change: those in `DEVICE` and `MODES`, and classes of kernels. A class name
-    frees its share of the bandwidth. With the suffix `COMPUTE` or `PER_OUTPUT` it frees that parameter.
+    `free` names the parameters that may change: those in `DEVICE` and `MODES`, and classes of kernels. The name of a
+    class frees its fraction of the bandwidth. With the suffix `COMPUTE` or `PER_OUTPUT`, it frees the parameter of that
+    suffix.
 
     Raises InputError if there are no runs, or if a name is unknown.
     """
@@ -99,13 +105,16 @@ def calibrated(start: CostFit, runs: Sequence[KernelRun], rates: Rates, free: Co
 
 
 def run_seconds(fit: CostFit, runs: Sequence[KernelRun], rates: Rates) -> list[float]:
-    """Return the seconds of the runs under these parameters."""
+    """Return the seconds of each run with these parameters."""
     found: list[float] = _Table(runs, fit).seconds(fit, rates).tolist()
     return found
 
 
 def _first(start: CostFit, name: str) -> float:
-    """Return the start of a free parameter: factors and operations as logarithms, shares as logits."""
+    """Return the starting point of a free parameter.
+
+    Factors and operations are logarithms, and fractions are logits.
+    """
     if name in DEVICE:
         return 0.0
     if name in MODES:
@@ -135,7 +144,7 @@ def _with(start: CostFit, names: Sequence[str], values: Vector) -> CostFit:
 
 
 class _Table:
-    """Runs as columns with one row per kernel, so that a fit evaluates thousands of kernels at once."""
+    """Runs as columns with one row per kernel. A fit can so evaluate thousands of kernels at once."""
 
     def __init__(self, runs: Sequence[KernelRun], fit: CostFit) -> None:
         place = {each.name: i for i, each in enumerate(fit.kernels)}
@@ -150,7 +159,7 @@ class _Table:
         self._mode = np.array([MODES.index(run.mode) for run in runs])
 
     def seconds(self, fit: CostFit, rates: Rates) -> Vector:
-        """Return the time of each run: `CostFit.joined` of its launches and its work."""
+        """Return the seconds of each run: `CostFit.joined` of its launches and its busy time."""
         of = self._kernel
         compute = np.array([each.compute or np.nan for each in fit.kernels])[of]
         operations = self._products + np.array([each.per_output for each in fit.kernels])[of] * self._outputs

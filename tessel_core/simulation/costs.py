@@ -1,4 +1,7 @@
-"""Durations of operations: stated by the operation, or derived from the cost model and the links of a mesh."""
+"""Durations of operations.
+
+An operation states its duration, or it follows from the cost model and the links of a mesh.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from tessel_core.simulation.transfers import AllreduceFit, Transfer, transfers_o
 from tessel_core.units import show_flops, show_memory, show_time
 
 DeviceSeconds = dict[int, float]
-"""Seconds for which an operation keeps each of its devices busy."""
+"""For each device of an operation, the seconds for which the operation keeps the device busy."""
 
 
 class Costs(ABC):
@@ -42,10 +45,13 @@ class Costs(ABC):
 
 
 class StatedCosts(Costs):
-    """Costs of programs whose operations all state their duration, such as lowered schedules. They need no mesh."""
+    """Costs of a program in which every operation states its duration, such as a converted schedule.
+
+    No mesh is needed.
+    """
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Return the stated seconds. Raises InputError for an operation that states none."""
+        """Return the stated seconds. Raises InputError for an operation that states no duration."""
         if not find_operator(kind).stated:
             raise InputError(kind, "does not state its duration, so it needs a mesh")
         return stated_seconds(types, outputs, values)
@@ -62,21 +68,22 @@ def stated_seconds(types: Types, outputs: Types, values: Values) -> DeviceSecond
 class MeshCosts(Costs):
     """Costs on a mesh.
 
-    Worker w of a program is device w - 1 of the mesh. The host stands for local data: transfers are free.
+    Worker w of a program is device w - 1 of the mesh. Transfers to and from the host are free, because the host stands
+    for local data.
     """
 
     mesh: DeviceMesh
     fit: CostFit | None = None
-    """Calibrated parameters of the devices. None for the shipped ones."""
+    """Calibrated parameters of the devices. None for the shipped parameters."""
     training: bool = False
-    """Whether launches are those of autograd. Inference has shorter ones."""
+    """Whether launches are as slow as autograd makes them. Launches in inference are faster."""
     allreduce: AllreduceFit | None = None
-    """Measured all-reductions, by size of group. Groups of other sizes use the formulas of rings."""
+    """Measured all-reduces, by number of devices. For other numbers, the formula of rings is used."""
     _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Cache of the wires of groups."""
+    """Cache of the links of each group of devices."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Return the seconds of an operation on each device. Raises InputError for a device that the mesh lacks."""
+        """Return the seconds of an operation on each device. Raises InputError for a device that is not in the mesh."""
         operator = find_operator(kind)
         if operator.stated:
             return stated_seconds(types, outputs, values)
@@ -92,7 +99,7 @@ class MeshCosts(Costs):
         return {device: self.terms(kind, types, outputs, values).seconds}
 
     def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
-        """Return the transfers of a communication."""
+        """Return the transfers of a communication, one after the other."""
         found = transfers_of(find_operator(kind).pattern, types, outputs, self)
         if kind == "allreduce" and self.allreduce is not None:
             devices = len({each.device for each in types})
@@ -102,7 +109,7 @@ class MeshCosts(Costs):
         return found
 
     def by_node(self, devices: Sequence[int]) -> list[list[int]]:
-        """Return the workers of each node. The host is left out, since its transfers are free."""
+        """Return the workers of each node. The host is left out, because transfers to it are free."""
         workers = [device for device in devices if device != HOST]
         return ring_order(workers, [self.mesh.devices[self.position(each)].node for each in workers])
 
@@ -115,7 +122,7 @@ class MeshCosts(Costs):
         return collective(pattern, amount, wires, measured_fraction(self.mesh, positions, pattern, wires))
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
-        """Return the terms of the duration of an operation on one worker."""
+        """Return the parts of an operation's duration on one worker."""
         device = self.mesh.devices[self.position((*types, *outputs)[0].device)]
         asked, dtype = as_operator(kind, types, outputs, values), format_of((*types, *outputs), values)
         fused = values.get(FUSED)
@@ -125,9 +132,11 @@ class MeshCosts(Costs):
         return operator_terms(asked, device, dtype, self.training, self.fit, casts=casts)
 
     def position(self, device: int) -> int:
-        """Return the index of a worker among the devices of the mesh."""
+        """Return the index of a worker among the mesh's devices."""
         if not 1 <= device <= len(self.mesh.devices):
-            raise InputError(f"device {device}", f"is not in mesh {self.mesh.name}, which has {len(self.mesh.devices)}")
+            raise InputError(
+                f"device {device}", f"is not in mesh {self.mesh.name}, whose devices are 1 to {len(self.mesh.devices)}"
+            )
         return device - 1
 
     def link(self, one: int, other: int) -> Link | None:
@@ -143,10 +152,10 @@ def costs_on(mesh: DeviceMesh, program: Program) -> MeshCosts:
 
 
 def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
-    """Return the formula of an operation's duration with its numbers, or only its work if `costs` is None.
+    """Return the formula of an operation's duration with its numbers. Without `costs`, return only its work.
 
-    The formula shows work divided by speed, for arithmetic and for memory. The longer of the two counts, and the launch
-    overlaps with it. For a communication, the formula shows its steps.
+    The formula shows work divided by speed, for arithmetic and for memory traffic. The longer of the two counts, and
+    the launch overlaps with it. For a communication, the formula shows each transfer.
     """
     operator, values = find_operator(op.kind), dict(op.attributes)
     types, outputs = program.types_of(op.inputs), program.types_of(op.outputs)

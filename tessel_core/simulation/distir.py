@@ -1,4 +1,4 @@
-"""The DistIR engine: one clock per device. Operations on several devices synchronize the clocks."""
+"""The simulation of DistIR. Each device has one clock. An operation on several devices synchronizes their clocks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from tessel_core.simulation.live_memory import (
 from tessel_core.simulation.trace import Events, Trace
 
 Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
-"""Devices of an operation that wait for each other, and the seconds that it takes on each of its devices."""
+"""Devices that wait for each other to run an operation, and the seconds for which it keeps each of them busy."""
 
 
 def simulate_distir(program: Program, costs: Costs) -> Trace:
-    """Simulate the operations in order, with the semantics of DistIR.
+    """Simulate the operations in order, with the rules of DistIR.
 
-    An operation on several devices waits until all are free, then keeps each busy for its seconds.
+    An operation on several devices starts when all of them are free. It keeps each device busy for its own number of
+    seconds.
 
-    Memory: inputs are held from the start to the end. Each operation first adds all of its outputs, then frees its
-    inputs that have no later use. Values that no operation uses stay. An output that overwrites an input adds nothing,
-    and an operation that uses it keeps that memory. Everything else is a copy, because DistIR has no views.
+    Memory: inputs are held from the start to the end. Each operation first adds all of its outputs. Then it frees its
+    inputs that have no later use. Values that no operation uses stay. An output that overwrites an input needs no
+    memory of its own. As long as it is used, the memory of the input stays. Every other output is a copy, because
+    DistIR has no views.
     """
     clock = [0.0] * (1 + max(program.devices, default=0))
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
@@ -62,9 +64,9 @@ def _effect(program: Program, op: Op, costs: Costs) -> Effect:
 
 
 def _values(program: Program, events: Events) -> tuple[Floats, MemorySteps]:
-    """Return when values are ready, and the memory steps of devices.
+    """Return the time at which each value is ready, and the memory steps of all devices.
 
-    Each operation first adds memory, then frees it.
+    Each operation first adds memory, then frees memory.
     """
     op, on, start, seconds = events
     width = 1 + int(on.max(initial=0))
@@ -72,7 +74,7 @@ def _values(program: Program, events: Events) -> tuple[Floats, MemorySteps]:
     by_key = np.argsort(keys, kind="stable")
 
     def end(ops: Numbers, devices: Ints) -> NDArray[np.float64]:
-        """Return when operations end on their devices."""
+        """Return the end of each operation on its device."""
         found = by_key[np.searchsorted(keys, ops * width + devices, sorter=by_key)]
         return np.asarray(start[found] + seconds[found])
 
@@ -86,7 +88,7 @@ def _values(program: Program, events: Events) -> tuple[Floats, MemorySteps]:
     freed, own = np.flatnonzero(last >= 0), owner[made] == made
     made, maker = made[own], maker[own]
     devices = device[np.concatenate((inputs, made, freed))]
-    # Sort by operation. The values that an operation computes come before those that it frees.
+    # Sort by operation. Values that an operation computes come before values that it frees.
     turn = np.concatenate((np.full(len(inputs), -1), 2 * maker, 2 * last[freed] + 1))
     change = np.concatenate((size[inputs], size[made], -size[freed]))
     time = np.concatenate((np.zeros(len(inputs)), ready[made], end(last[freed], device[freed])))

@@ -1,10 +1,10 @@
-"""DistIR's published costs on a mesh, including their errors: one rule per operator.
+"""Costs on a mesh as DistIR's published code computes them, including its errors. There is one rule per operator.
 
-The source is Santhanam et al., DistIR, arXiv 2111.05426, and its repository. DistIR simulates operators of ONNX. An
-operator of ours may consist of several ONNX operators, such as a layer norm. Then it costs their sum, as they stand in
-the GPT-2 that DistIR simulates, without operators that only compute shapes. DistIR lacks some operators, such as the
-backward operators of transformers. For these we use its nearest rule, and gradients cost twice the forward operator, as
-for a product.
+The source is Santhanam et al., DistIR, arXiv 2111.05426, and its repository. DistIR simulates ONNX operators. One of
+our operators, such as a layer norm, may correspond to several ONNX operators. It then costs their sum, as in the GPT-2
+model that DistIR simulates, without operators that only compute shapes. DistIR lacks some operators, such as those of a
+transformer's backward pass. They use the most similar rule. A gradient without a similar rule costs twice its forward
+operator, as for a product.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessel_core.model import Device, DeviceMesh, Link
 from tessel_core.simulation.costs import Costs, DeviceSeconds, stated_seconds
 
 LAUNCH_S = 1e-5
-"""Seconds of every launch, on any device."""
+"""Seconds for every launch, on any device."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DistIrCosts(Costs):
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Return the seconds of an operation on each device.
 
-        As in DistIR, an operator without a rule takes one launch.
+        As in DistIR, an operator without a rule takes the time of one launch.
         """
         rule = RULES.get(kind)
         if rule is None:
@@ -50,14 +50,14 @@ class DistIrCosts(Costs):
         return rule(self, types, outputs, values)
 
     def device(self, number: int) -> Device:
-        """Return a device of the mesh. Raises InputError if the mesh has fewer devices."""
+        """Return device `number` of the mesh. Raises InputError if the mesh has fewer devices."""
         if number >= len(self.mesh.devices):
             workers = len(self.mesh.devices) - 1
             raise InputError(f"device {number}", f"is not in mesh {self.mesh.name}, which has a host and {workers}")
         return self.mesh.devices[number]
 
     def rate(self, device: int) -> float:
-        """Return the device's first rate in FLOP/s, which DistIR uses for every number format."""
+        """Return the first of the device's rates, in FLOP/s. DistIR uses it for every number format."""
         return self.device(device).flops[0].flops
 
     def dram(self, device: int) -> float:
@@ -65,37 +65,40 @@ class DistIrCosts(Costs):
         return self.device(device).memory_bandwidth or float("inf")
 
     def bandwidth(self, one: int, other: int) -> float:
-        """Return bytes per second between two devices; infinite from a device to itself."""
+        """Return the bytes per second between two devices. It is infinite if both are the same device."""
         self.device(max(one, other))
         return float("inf") if one == other else self.mesh.link(one, other).bandwidth
 
     def unary(self, x: TensorType, tensors: int = 1) -> float:
-        """Return the seconds to read `tensors` tensors of the size of x, and do one FLOP per element of x."""
+        """Return the seconds to read `tensors` tensors of the size of x and to do one FLOP per element of x."""
         return LAUNCH_S + x.bytes * tensors / self.dram(x.device) + x.elements / self.rate(x.device)
 
     def binary(self, x: TensorType) -> float:
-        """Return the seconds to read two tensors, both counted as large as the first, and do one FLOP per element."""
+        """Return the seconds to read two tensors of the size of x and to do one FLOP per element of x."""
         return self.unary(x, 2)
 
     def product(self, like: TensorType, x: Sequence[int], y: Sequence[int]) -> float:
-        """Return the seconds of the product of two matrices. DistIR uses the first two axes, even if there are more."""
+        """Return the seconds of a product of matrices with shapes x and y.
+
+        If there are more axes, DistIR uses the first two.
+        """
         moved = WIDTHS[like.dtype] * (x[0] * x[1] + y[0] * y[1]) / self.dram(like.device)
         return LAUNCH_S + moved + 2 * x[0] * x[1] * y[1] / self.rate(like.device)
 
 
 OnOne = Callable[[DistIrCosts, Types, Values], float]
-"""Return seconds on the device of an operator, given input types."""
+"""Returns the seconds of an operator that runs on one device. The argument `types` has its input types."""
 Rule = Callable[[DistIrCosts, Types, Types, Values], DeviceSeconds]
-"""Return seconds on each device, given input and output types."""
+"""Returns the seconds of an operator on each device, from its input and output types."""
 
 
 def _rows(x: TensorType) -> tuple[int, int]:
-    """Return the shape of [.., n] as a matrix [rows, n]."""
+    """Return the shape of [.., n] after it is reshaped to a matrix [rows, n]."""
     return math.prod(x.shape[:-1]), x.shape[-1]
 
 
 def _flattens(x: TensorType, y: TensorType) -> bool:
-    """Return whether a product needs a reshape of x to rows, since DistIR multiplies tensors of equal rank only."""
+    """Return whether a product reshapes x to a matrix. DistIR multiplies only tensors of equal rank."""
     return len(x.shape) > len(y.shape)
 
 
@@ -111,7 +114,7 @@ def _turned(matrix: TensorType) -> TensorType:
 
 
 def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the gradient times the factor's transpose, and the input's transpose times the gradient."""
+    """Return the seconds of two products: gradient x transposed factor, and transposed input x gradient."""
     x, y, dz = types
     by_weight = y.shape[1], y.shape[0]
     if _flattens(x, y):
@@ -121,26 +124,29 @@ def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _matmul_input_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Compute the first half of `_matmul_grad`."""
+    """Return the seconds of the first product of `_matmul_grad`."""
     w, dz = types
     flat = _flattens(dz, w)
     return 2 * LAUNCH_S * flat + costs.product(dz, _rows(dz) if flat else dz.shape, w.shape[::-1])
 
 
 def _matmul_weight_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Compute the second half of `_matmul_grad`."""
+    """Return the seconds of the second product of `_matmul_grad`."""
     x, _, dz = types
     return 2 * LAUNCH_S * (len(x.shape) > 2) + costs.product(x, _rows(x)[::-1], _rows(dz))
 
 
 def _linear(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count a Gemm: the product, and the sum with its bias."""
+    """Return the seconds of the product and of the sum with the bias."""
     x, w, _ = types
     return _matmul(costs, (x, w), values) + costs.binary(x.shaped((_rows(x)[0], w.shape[1])))
 
 
 def _gemm(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count like `_linear`, with factors that may be transposed and an optional bias."""
+    """Return the seconds of the product and, if there is a bias, of the sum with it.
+
+    The factors may be transposed.
+    """
     pairs = zip(types[:2], ("trans_a", "trans_b"), strict=True)
     x, w = (each.shape[::-1] if values[name] else each.shape for each, name in pairs)
     bias = costs.binary(types[0].shaped((x[0], w[1]))) if len(types) > 2 else 0.0
@@ -148,13 +154,20 @@ def _gemm(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _layer_norm(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count mean, difference, square, mean, sum with epsilon, root, quotient, product with scale, sum with shift."""
+    """Return the seconds of the nine ONNX operators of a layer norm.
+
+    They are mean, difference, square, mean, sum with epsilon, root, quotient, product with the scale, and sum with the
+    shift.
+    """
     x, deviation = types[0], types[0].shaped((*types[0].shape[:-1], 1))
     return 2 * costs.unary(x) + 5 * costs.binary(x) + costs.binary(deviation) + costs.unary(deviation)
 
 
 def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the split of heads, scores, division, mask, softmax, sum of values, and merge of heads."""
+    """Return the seconds of the ONNX operators of attention.
+
+    They are the split of heads, scores, division, mask, softmax, sum of values, and the merge of heads.
+    """
     q, k, v = types[:3]
     scores = q.shaped((q.shape[0], q.shape[2] // integer(values, "head_size", 1), q.shape[1], k.shape[1]))
     softmax = _masked_softmax(costs, (scores,), values)
@@ -162,13 +175,16 @@ def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _attention_product(costs: DistIrCosts, moved: Types, scores: TensorType) -> float:
-    """Count one of the two products, and the two tensors that are reshaped and transposed for it."""
+    """Return the seconds of one of the two products of attention.
+
+    They include the reshapes and transposes of the two tensors in `moved`.
+    """
     pair = scores.shape[:2]
     return 2 * LAUNCH_S + sum(map(costs.unary, moved)) + costs.product(scores, pair, pair)
 
 
 def _masked_softmax(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the division, the mask and the softmax. Masking slices twice and multiplies."""
+    """Return the seconds of the division, the mask and the softmax. The mask takes two slices and a product."""
     scores, mask = types[0], types[0].shaped((1, 1, *types[0].shape[2:]))
     masked = 2 * LAUNCH_S + 2 * costs.binary(scores) + costs.binary(mask) if values["causal"] else 0.0
     return costs.binary(scores) + masked + costs.unary(scores)
@@ -188,7 +204,7 @@ def _attention_context(costs: DistIrCosts, types: Types, values: Values) -> floa
 
 
 def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count like `_attention`, plus the sum of the scores and their bias."""
+    """Return the seconds of `_attention`, plus those of the sum of scores and bias."""
     q, k = types[:2]
     heads = q.shape[2] // integer(values, "head_size", 1)
     scores = q.shaped((q.shape[0], heads, q.shape[1], k.shape[1]))
@@ -196,7 +212,10 @@ def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count for each weight three operators for the mean, four for the square, seven for the step, and one copy."""
+    """Return the seconds of the step.
+
+    Each weight needs three operators for the mean, four for the square, seven for the step, and one copy.
+    """
     masters = integer(values, "masters")
     count = len(types) // (4 + masters)
     cast = sum(map(costs.unary, types[count : 2 * count])) if masters else 0.0
@@ -204,7 +223,10 @@ def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _steps(unary: int = 0, binary: int = 0, launches: int = 0) -> OnOne:
-    """Return the rule of operators of one or two tensors, all like the first input, and of further launches."""
+    """Return a rule that counts `unary` operators of one tensor, `binary` operators of two, and further launches.
+
+    All tensors have the size of the first input.
+    """
 
     def rule(costs: DistIrCosts, types: Types, values: Values) -> float:
         return binary * costs.binary(types[0]) + unary * costs.unary(types[0]) + launches * LAUNCH_S
@@ -220,7 +242,10 @@ _cross_entropy = _steps(2, launches=1)
 
 
 _rms_norm = _steps(1, 3, launches=2)
-"""Rule of RMS norm: the square, its mean, a sum and a root of few numbers, a quotient, a product with the scale."""
+"""Rule of RMS norm.
+
+It counts the square, its mean, a sum and a root of few numbers, a quotient, and a product with the scale.
+"""
 
 
 def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -228,9 +253,9 @@ def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _twice(forward: OnOne) -> OnOne:
-    """Return a rule of twice the forward operator, for a gradient.
+    """Return a rule for a gradient: twice the cost of the forward operator.
 
-    It takes the forward's inputs, then the output's gradient.
+    Its input types are those of the forward operator, followed by the output's gradient.
     """
     return lambda costs, types, values: 2 * forward(costs, types, values)
 
@@ -253,9 +278,10 @@ def _collective(costs: DistIrCosts, types: Types, outputs: Types, values: Values
 
 
 def _to_one(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-    """Multiply bytes by the width of a number, as DistIR does.
+    """Return the seconds for each sender, and for the receiver the longest of them.
 
-    A part of the receiver itself overwrites the parts before.
+    As in DistIR, the bytes are multiplied by the width of a number once more. A part that comes from the receiver
+    itself overwrites the parts before it.
     """
     to, found = outputs[0].device, {outputs[0].device: 0.0}
     for each in types:
@@ -280,7 +306,7 @@ _ON_ONE: Mapping[str, OnOne] = {
         ("embedding", "concat", "split", "chunk", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll", "after"),
         _launch,
     ),
-    "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
+    "gelu_erf": _steps(1, 4),  # The steps are a quotient, erf, a sum, a product and a halving.
     "gemm": _gemm,
     "matmul": _matmul,
     "matmul_transposed": lambda costs, types, values: _matmul(costs, (types[0], _turned(types[1])), values),
@@ -301,7 +327,7 @@ _ON_ONE: Mapping[str, OnOne] = {
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": _matmul_input_grad,
     "matmul_weight_grad": _matmul_weight_grad,
-    "sgd": lambda costs, types, values: costs.binary(types[len(types) // 2 - 1]),  # of the last weight only
+    "sgd": lambda costs, types, values: costs.binary(types[len(types) // 2 - 1]),  # DistIR counts only the last weight.
     "adam": _adam,
     "linear": _linear,
     "residual": _steps(binary=2),
@@ -336,21 +362,22 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("block", "delay"), lambda costs, *asked: stated_seconds(*asked)),
     "send": _send,
 }
-"""Rules by kind, with DistIR's errors.
+"""Rules by operator, with DistIR's errors.
 
 A loss reads one tensor instead of two. Copies, broadcasts and scatters are free. Sends and collectives have no latency.
 """
 
 
 def with_host(mesh: DeviceMesh) -> DeviceMesh:
-    """Return the mesh with a host as device 0, on its own node, linked at the speed of the slowest link.
+    """Return the mesh with a host as device 0.
 
-    Raises InputError for a device without FLOP/s or memory bandwidth.
+    The host is on its own node. Its links are as fast as the slowest link of the mesh. Raises InputError for a device
+    without FLOP/s or memory bandwidth.
     """
     for device in mesh.devices:
         if not device.flops or device.memory_bandwidth is None:
             missing = "memory_bandwidth" if device.flops else "flops"
-            raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
+            raise InputError(f"device {device.name}", f"has no {missing}, from which times could be derived")
     slowest = min(mesh.links, key=lambda link: link.bandwidth, default=Link(1.0))
     nodes, names = {device.node for device in mesh.devices}, {device.name for device in mesh.devices}
     name = next(word for word in ("host", *(f"host{i}" for i in range(len(names)))) if word not in names)

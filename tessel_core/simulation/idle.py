@@ -1,4 +1,7 @@
-"""Idle time of the devices of a program: how much there is, and why, on two streams."""
+"""Idle time of the devices of a simulated program, and its causes.
+
+A device computes and communicates on two streams.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +17,30 @@ from tessel_core.inspection.stretches import union, union_of
 from tessel_core.simulation.trace import Trace
 
 _LATENCY_BITS = 53
-"""Number of binary digits of the latency in ticks: as many as a float has."""
+"""Number of binary digits of the latency in ticks. A float has as many digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramIdle:
-    """Idle time of the devices of a trace, in order of devices. A device is idle while it does not compute."""
+    """Idle time of the devices of a trace, ordered by device. A device is idle while it does not compute."""
 
     split: IdleSplit
-    """Split of the idle time, without a bound: none is known for programs."""
+    """Parts of the idle time. There is no part for a lower bound, because none is known for programs."""
     causes: IdleCauses
-    """Causes of the idle time of each device.
+    """Causes of each device's idle time.
 
-    Warmup is before its first operation, and cooldown after its last. In between, the cause is communication while the
-    device communicates, and data otherwise. A device without operations waits for data all the time.
+    Warmup is the time before a device's first computation, and cooldown the time after its last. Between them, the
+    cause is communication while the device communicates, and otherwise missing data. A device without operations waits
+    for data all the time.
     """
     tick: float
     """Duration of a tick in seconds."""
 
 
 def idle_of(trace: Trace) -> ProgramIdle | None:
-    """Return the idle time of a trace from 0 to its latency, or None if the program only uses the host.
+    """Return the idle time of a trace from 0 to its latency. Return None if the program uses only the host.
 
-    Seconds are rounded to ticks, of which the latency has 2^52 to 2^53. Both splits are exact in ticks.
+    Seconds are rounded to ticks, such that the latency has between 2^52 and 2^53 ticks. Sums in ticks are exact.
     """
     if not trace.devices:
         return None

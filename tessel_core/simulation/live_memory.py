@@ -1,4 +1,4 @@
-"""Memory that devices hold over time, derived from the operations that compute and use each value."""
+"""Memory that devices hold over time. It follows from the operations that compute and use each value."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ Ints = NDArray[np.int32]
 Numbers = NDArray[np.int64]
 
 SAME_MOMENT = 2.0**-40
-"""Share of the whole time. Times that differ by less differ only by rounding."""
+"""Times count as equal if they differ by less than this fraction of the whole time.
+
+Such differences come from rounding.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySteps:
     """Columns of memory steps: from `time[j]` seconds on, device `device[j]` holds `held[j]` bytes.
 
-    The step acquires value `value[j]`. If `value[j]` is negative, it frees value -1 - `value[j]`.
+    The step allocates the memory of value `value[j]`. If `value[j]` is negative, the step frees that of value -1 -
+    `value[j]`.
     """
 
     device: Ints
@@ -36,7 +40,7 @@ class MemorySteps:
 
     @classmethod
     def summed(cls, order: Numbers, device: Ints, time: Floats, change: Numbers, value: Ints) -> MemorySteps:
-        """Return changes of memory as steps. `order` sorts the changes by device first."""
+        """Return changes of memory as steps. `order` must sort the changes by device first."""
         device, total = device[order], np.cumsum(change[order])
         first = np.searchsorted(device, device, side="left")
         return cls(device, time[order], total - np.where(first > 0, total[first - 1], 0), value[order])
@@ -47,10 +51,11 @@ def memory_steps(
 ) -> MemorySteps:
     """Return the memory steps of all devices.
 
-    Operations need each value from `since` to `until`, in seconds; `until` is modified. Program outputs are held to the
-    end, and inputs always. Views and values computed in place hold nothing, and keep the value that they refer to. At
-    one moment, memory is freed before other memory is acquired. `spans` are the starts and ends of operations. A
-    running operation holds its workspace, which gets a value number after those of the program.
+    Operations need each value from `since` to `until`, in seconds. The function changes `until`. Program outputs are
+    held to the end, and inputs all the time. Views and values that are computed in place have no memory of their own.
+    They keep the memory of the value that they refer to. If several steps happen at the same time, memory is freed
+    before other memory is allocated. `spans` are the starts and ends of operations. While an operation runs, it also
+    holds its workspace. The number of a workspace is larger than those of all values.
     """
     ops, places, bytes_ = _workspaces(program)
     spaces = (ops + len(program.types)).astype(np.int32)
@@ -70,13 +75,13 @@ def memory_steps(
 
 
 def workspace_of(program: Program, op: Op) -> int:
-    """Return the bytes that an operation holds while it runs, besides its inputs and outputs."""
+    """Return the bytes of temporary memory that an operation holds while it runs, besides inputs and outputs."""
     rule = find_operator(op.kind).workspace
     return 0 if rule is None else round(rule(program.types_of(op.inputs), dict(op.attributes)))
 
 
 def _workspaces(program: Program) -> tuple[Numbers, Ints, Numbers]:
-    """Return the operations with a workspace, their devices, and the bytes of the workspace."""
+    """Return the operations that have a workspace, their devices, and the bytes of the workspaces."""
     found = [
         (i, program.types[op.outputs[0]].device, size)
         for i, op in enumerate(program.ops)
@@ -87,7 +92,7 @@ def _workspaces(program: Program) -> tuple[Numbers, Ints, Numbers]:
 
 
 def _moments(times: Floats, tolerance: float) -> tuple[Numbers, Floats]:
-    """Return the moment of each time and the time of that moment. Times closer than `tolerance` share a moment."""
+    """Group times that differ by less than `tolerance`. Return the group of each time, and the time of that group."""
     order = np.argsort(times, kind="stable")
     ordered = times[order]
     begins = np.diff(ordered, prepend=-np.inf) > tolerance
@@ -97,9 +102,10 @@ def _moments(times: Floats, tolerance: float) -> tuple[Numbers, Floats]:
 
 
 def owners(program: Program, *, views: bool = True) -> Numbers:
-    """Return the value that owns the memory of each value.
+    """Return, for each value, the value whose memory it uses.
 
-    It is the value itself, unless that is computed in place or, with `views`, is a view.
+    A value uses its own memory, unless it is computed in place. With `views`, a view also uses the memory of another
+    value.
     """
     owner = np.arange(len(program.types))
     known = {kind: find_operator(kind) for kind in {op.kind for op in program.ops}}
@@ -114,12 +120,12 @@ def owners(program: Program, *, views: bool = True) -> Numbers:
 
 
 def makers(program: Program) -> tuple[Numbers, Numbers]:
-    """Return the values that operations compute, in program order, and the operation that computes each."""
+    """Return two columns, in program order: values that operations use, and the operation that uses each."""
     return _columns(op.outputs for op in program.ops)
 
 
 def takers(program: Program) -> tuple[Numbers, Numbers]:
-    """Return the values that operations use, in program order, and the operation that uses each."""
+    """Return two columns: the values that operations use, in program order, and the operation that uses each."""
     return _columns(op.inputs for op in program.ops)
 
 
@@ -131,7 +137,10 @@ def _columns(values: Iterable[tuple[int, ...]]) -> tuple[Numbers, Numbers]:
 
 
 def per_operation(program: Program, find: Callable[[Op], T]) -> Iterator[T]:
-    """Yield `find` of each operation. Operations of equal kind, attributes and input types share one call."""
+    """Yield `find(op)` for each operation.
+
+    `find` is called only once for operations of equal kind, attributes and input types.
+    """
     type_of, known = _type_numbers(program), dict[object, T]()
     for op in program.ops:
         key = (op.kind, op.attributes, *[type_of[value] for value in op.inputs])
@@ -142,7 +151,7 @@ def per_operation(program: Program, find: Callable[[Op], T]) -> Iterator[T]:
 
 
 def _type_numbers(program: Program) -> list[int]:
-    """Return the number of each value's type. Equal types that are one object have one number."""
+    """Return a number for each value's type. Values share a number if their types are the same object."""
     number: dict[int, int] = {}
     return [number.setdefault(id(each), len(number)) for each in program.types]
 

@@ -1,7 +1,7 @@
-"""Costs of a program that is written for one device of several that do the same (`ir/transforms/expansion.py`).
+"""Costs of a program that is written for one rank, while several ranks run it (`ir/transforms/expansion.py`).
 
-A device of the program is a position in the pipeline, at which all ranks do the same. A collective takes as long as its
-slowest group, and a transfer as long as on its slowest link.
+A device of such a program is a position in the pipeline. All ranks do the same there. A collective takes as long as it
+does in the slowest group of ranks, and a transfer as long as on the slowest link.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from tessel_core.ir.types import TensorType
 from tessel_core.simulation.costs import Costs, DeviceSeconds
 
 WorkerOf = Callable[[int, int], int]
-"""Return the worker of a rank at a position in the pipeline, counted from 0."""
+"""Returns the worker at a rank and a position in the pipeline, both counted from 0."""
 
 
 @dataclass(frozen=True)
 class RankCosts(Costs):
-    """Costs in which device p of the program is position p - 1 in the pipeline, on every rank."""
+    """Costs of a program for one rank. Device p of the program is position p - 1 in the pipeline."""
 
     costs: Costs
-    """Costs of the workers."""
+    """Costs of operations on the workers."""
     degrees: Degrees
     worker_of: WorkerOf
     nodes: Sequence[int]
-    """Per worker, from the first on, its node."""
+    """Node of each worker, beginning with worker 1."""
     _there: dict[tuple[TensorType, int], TensorType] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Types of the program's tensors on the workers of ranks."""
+    """Cache: type of the program and rank, mapped to the same type on the rank's worker."""
     _distinct_groups: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -62,7 +62,7 @@ class RankCosts(Costs):
         return found
 
     def _groups(self, over: str, places: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return one group of ranks for each different spread of a group over nodes."""
+        """Return groups of ranks that differ in how they are spread over nodes, one group of each kind."""
         if (over, places) not in self._distinct_groups:
             groups = groups_of(self.degrees, over) if over else [(rank,) for rank in range(self.degrees.count)]
             different: dict[tuple[int, ...], tuple[int, ...]] = {}

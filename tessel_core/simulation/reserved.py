@@ -1,4 +1,4 @@
-"""Memory that PyTorch's caching allocator reserves on a device, which exceeds the memory in use."""
+"""Memory that PyTorch's caching allocator reserves on a device. It is more than the memory in use."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tessel_core.simulation.trace import Trace
 
 _COMPUTE, _GATHERING, _SCATTERING = range(3)
 _POOL_OF = {"allgather": _GATHERING, "reduce_scatter": _SCATTERING}
-"""Pools of the outputs of FSDP's collectives. All other values are allocated on the compute stream."""
+"""Allocator pools for the outputs of FSDP's collectives. All other values are allocated on the compute stream."""
 
 
 def reserved_bytes(trace: Trace) -> tuple[int, ...]:
-    """Return `torch.cuda.max_memory_reserved` of each device of the trace in bytes, without fragmentation.
+    """Return an estimate of `torch.cuda.max_memory_reserved` of each device in bytes, without fragmentation.
 
-    The allocator has one pool of memory per stream. Pools never lend memory to each other, so each keeps the most that
+    The allocator has one pool of memory per stream. Pools do not share memory, so each one keeps the most memory that
     it ever held [PyTorch, c10/cuda/CUDACachingAllocator.cpp]. FSDP gathers weights and scatters gradients into buffers
-    of streams of their own [PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py]. Outputs of all other
+    of separate streams [PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py]. Outputs of all other
     operations belong to the compute stream.
     """
     program = trace.program

@@ -1,12 +1,13 @@
-"""Simulation with shared uplinks: concurrent transfers of a node divide the bandwidth of its uplink.
+"""Simulation with shared uplinks: transfers of a node at the same time divide the bandwidth of its uplink.
 
-This is a fluid model that proceeds event by event. A transfer first waits for its latency, then flows. Its rate is the
-bytes per second that each of its pairs of devices moves. Rates are max-min fair: all rates rise together until a flow
-reaches the bandwidth of its own link or fills an uplink, and then stay [Bertsekas & Gallager 1992, section 6.5].
+Transfers are modelled as flows of a fluid. A transfer first waits for its latency, then flows. The rate of a flow is
+the number of bytes per second between each of its pairs of devices. Rates are max-min fair: all rates rise together.
+The rate of a flow stops rising when it reaches the bandwidth of its own link, or when an uplink on its way is full
+[Bertsekas & Gallager 1992, section 6.5]. Rates change only when a flow starts or ends.
 
-Every pair that crosses nodes loads the outgoing uplink of the sender's node and the incoming uplink of the receiver's
-node. Links are full-duplex, so the two directions do not interfere. The parts of a scatter or gather move one after
-another, and its load on an uplink is their mean.
+A pair of devices in different nodes uses the outgoing uplink of the sender's node and the incoming uplink of the
+receiver's node. Links are full-duplex, so the two directions do not affect each other. The parts of a scatter or gather
+are sent one after another. Its load on an uplink is the mean over the parts.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from tessel_core.simulation.streams import Effect, effect_of, traced
 from tessel_core.simulation.trace import COMPUTE, Stream, Trace
 
 Uplink = tuple[int, str]
-"""Node, and "out" or "in"."""
+"""Node, and the direction "out" or "in"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Traffic of one communication between nodes."""
+    """The traffic of one communication between nodes."""
 
     latency: float
-    """Seconds before any byte flows."""
+    """Seconds before the first byte is sent."""
     amount: float
-    """Bytes that each pair moves."""
+    """Bytes that each pair of devices transfers."""
     fastest: float
-    """Largest rate of each pair, in bytes per second, that its links allow."""
+    """Largest rate of each pair in bytes per second, which its links allow."""
     uses: tuple[tuple[Uplink, float], ...]
-    """Uplinks, each with the number of pairs that it carries."""
+    """Uplinks that the flow uses, each with the number of pairs that use it."""
 
 
 def flow_of(costs: MeshCosts, program: Program, op: Op) -> Flow | None:
-    """Return the flow of an operation, or None if all of its data stays inside nodes."""
+    """Return the flow of an operation. None if no data leaves a node."""
     if not find_operator(op.kind).pattern or find_operator(op.kind).stated:
         return None
     transfers = costs.transfers(op.kind, program.types_of(op.inputs), program.types_of(op.outputs))
@@ -93,9 +94,9 @@ def fair_rates(flows: Sequence[Flow], uplink: float) -> list[float]:
 
 
 def simulate_shared(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
-    """Simulate like `simulate_streams`, with shared uplinks. Raises InputError for costs without a mesh."""
+    """Simulate like `simulate_streams`, but with shared uplinks. Raises InputError for costs without a mesh."""
     if not isinstance(costs, MeshCosts):
-        raise InputError("link sharing", "needs a mesh, whose nodes have uplinks")
+        raise InputError("link sharing", "needs a mesh, because the devices of a node share links")
     return _Shared(program, costs, overlap).trace()
 
 
@@ -112,20 +113,23 @@ class _Shared:
         count = len(program.ops)
         self._start, self._stretch = [0.0] * count, [1.0] * count
         self._after: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        """Operations that wait for each operation.
+        """For each operation, the operations that wait for it.
 
-        Each comes with the device that must become free, or -1 for its outputs.
+        Each comes with the device that must become free, or -1 if it waits for an output.
         """
         self._missing = self._link()
         self._due = [(0.0, 1, i) for i, missing in enumerate(self._missing) if not missing]
-        """Heap of (seconds, 1 for the start of an operation or 0 for the start of its flow, operation)."""
+        """Heap of events (seconds, what starts, operation). What starts is 1 for the operation and 0 for its flow."""
         self._now = 0.0
         self._left: dict[int, float] = {}
-        """Bytes left to move for each flowing operation."""
+        """Bytes that remain to be transferred, for each operation that flows."""
         self._rates: Mapping[int, float] = {}
 
     def _link(self) -> list[int]:
-        """Return how many operations each one waits for: those of its inputs, and the ones before it on its streams."""
+        """Return for how many operations each operation waits.
+
+        These are the operations that compute its inputs, and the previous operation on each of its streams.
+        """
         made_by: dict[int, int] = {}
         last: dict[tuple[int, Stream], int] = {}
         missing = [0] * len(self._program.ops)
@@ -172,7 +176,7 @@ class _Shared:
         self._now = time
 
     def _share(self) -> None:
-        """Recompute the rates after a flow starts or ends."""
+        """Compute the rates again, after a flow has started or ended."""
         flows = [flow for op in self._left if (flow := self._flows[op]) is not None]
         uplink = self._costs.mesh.node_uplink
         assert uplink is not None
@@ -188,7 +192,7 @@ class _Shared:
             heapq.heappush(self._due, (time + flow.latency, 0, op))
 
     def _finish(self, op: int, duration: float) -> None:
-        """Free the devices of an operation, and stretch the busy time of each by the same factor."""
+        """End an operation and free its devices. Its busy time on each device is lengthened by the same factor."""
         _, seconds, least = self._effects[op]
         alone = max([least, *(span for _, span in seconds)])
         self._stretch[op] = duration / alone if alone else 1.0

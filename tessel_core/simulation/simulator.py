@@ -1,4 +1,4 @@
-"""Entry point of both simulations: how long a program takes on a mesh, and what its devices hold."""
+"""Simulate a program with either simulation: how long it takes on a mesh, and how much memory its devices need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessel_core.simulation.trace import Trace
 
 DISTIR = "distir"
 _MAX_DEVICE = 1_000_000
-"""Largest device number. Clocks are kept for all devices up to the largest in the program."""
+"""Largest allowed device number. Memory for clocks grows with the largest device number of the program."""
 
 
 def simulate(
@@ -60,7 +60,7 @@ def simulate(
 
 
 def check_semantics(compat: str | None, *, link_sharing: bool = False) -> None:
-    """Raise InputError for an unknown `compat`, or an option that its semantics lack."""
+    """Raise InputError if `compat` is unknown, or if an option cannot be combined with it."""
     if compat not in (None, DISTIR):
         raise InputError("compat", f"{compat!r} is not known, known is {DISTIR}")
     if compat and link_sharing:
@@ -75,4 +75,4 @@ def _check_devices(program: Program, mesh: DeviceMesh | None) -> None:
         raise InputError(f"device {program.devices[-1]}", why)
     if mesh is not None and program.devices[-1] > len(mesh.devices):
         extra = next(each for each in program.devices if each > len(mesh.devices))
-        raise InputError(f"device {extra}", f"is not in mesh {mesh.name}, which has {len(mesh.devices)}")
+        raise InputError(f"device {extra}", f"is not in mesh {mesh.name}, whose devices are 1 to {len(mesh.devices)}")

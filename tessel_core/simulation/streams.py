@@ -1,4 +1,4 @@
-"""The default simulation: an operation starts when its inputs are ready and its streams are free."""
+"""The default simulation. An operation starts when its inputs are ready and its streams are free."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tessel_core.simulation.live_memory import makers, memory_steps, per_operati
 from tessel_core.simulation.trace import COMPUTE, Stream, Trace, stream_of
 
 Effect = tuple[Stream, tuple[tuple[int, float], ...], float]
-"""Stream, seconds for which an operation keeps each device busy, and its least duration."""
+"""Stream of an operation, seconds for which it keeps each device busy, and its shortest duration."""
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
-    """Simulate with one compute stream per device and, with `overlap`, one stream per process group.
+    """Simulate with one compute stream per device. With `overlap`, each process group has a stream of its own.
 
     Each stream runs its operations in program order. An operation on several devices starts when its stream is free on
-    all of them. A value is held from the start of the operation that computes it to the end of the last one that uses
-    it. Program outputs are held to the end, and inputs always. A view holds nothing, and keeps the value that it looks
-    at. Every transfer is as fast as if it were alone.
+    all of them. A value is held from the start of the operation that computes it to the end of the last operation that
+    uses it. Program outputs are held to the end, and inputs all the time. A view has no memory of its own, but keeps
+    that of the value that it shows. Transfers do not slow each other down.
 
     Raises InputError for devices that the costs do not know.
     """
@@ -58,7 +58,7 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
 
 
 def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
-    """Return the effect of an operation on its devices."""
+    """Return the stream of an operation, its busy time on each device, and its shortest duration."""
     operator = find_operator(op.kind)
     seconds = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
     stream = stream_of(program, op)
@@ -74,9 +74,10 @@ def traced(
     op_end: Sequence[float],
     ends: Sequence[float],
 ) -> Trace:
-    """Build a trace from events, starts and ends of operations, and ends of devices.
+    """Build a trace.
 
-    `columns` of events are operation, device, start and seconds.
+    `columns` describe the events by operation, device, start and seconds. `op_start` and `op_end` are the starts and
+    ends of operations, and `ends` those of devices.
     """
     start, end, count = np.array(op_start), np.array(op_end), len(program.types)
     (made, maker), (taken, taker) = makers(program), takers(program)

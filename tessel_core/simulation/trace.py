@@ -1,4 +1,4 @@
-"""The result of a simulation: when every operation ran, and which values every device held."""
+"""The result of a simulation: when every operation ran, and which values were in the memory of each device."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from tessel_core.simulation.live_memory import SAME_MOMENT, MemorySteps, per_ope
 from tessel_core.units import show_memory
 
 Events = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
-"""Columns: operation, device, start, seconds."""
+"""Columns of events: operation, device, start and duration in seconds."""
 
 _KINDS = {kind.value: kind for kind in BlockKind}
 
 
 class Stream(NamedTuple):
-    """Work that a device does in sequence. Different streams of a device run at the same time."""
+    """Operations that a device runs one after another. Different streams of a device run at the same time."""
 
     what: str
     """"compute", "send", or "group" for a collective."""
     devices: tuple[int, ...] = ()
-    """Sender and receiver, or the devices of the process group in order. Empty for computing."""
+    """Sender and receiver, or the devices of the process group in order. Empty for computation."""
     over: str = ""
-    """Dimension of the process group, in a program written for one device of several."""
+    """Dimension of parallelism of the process group, in the program of one rank. Otherwise ""."""
 
 
 COMPUTE = Stream("compute")
 
 
 def stream_of(program: Program, op: Op) -> Stream:
-    """Return the stream of an operation: computing, a process group, or one direction between two devices."""
+    """Return the stream of an operation: computation, a process group, or a direction between two devices."""
     pattern = find_operator(op.kind).pattern
     if not pattern:
         return COMPUTE
@@ -55,14 +55,14 @@ def stream_of(program: Program, op: Op) -> Stream:
 
 
 def kind_of(op: Op) -> BlockKind:
-    """Return the kind of block of an operation: backward for a gradient, or else by its phase."""
+    """Return the kind of block to which an operation belongs. Gradients are backward, and others follow their phase."""
     if op.tag.phase == BlockKind.FORWARD.value and op.kind.endswith("_grad"):
         return BlockKind.BACKWARD
     return _KINDS.get(op.tag.phase, BlockKind.OTHER)
 
 
 def device_name(device: int, mesh: DeviceMesh | None) -> str:
-    """Return the mesh's name of a worker, or its number without a mesh."""
+    """Return the name of a worker in the mesh. Without a mesh, return its number."""
     return f"device {device}" if mesh is None else mesh.devices[device - 1].name
 
 
@@ -70,22 +70,22 @@ def device_name(device: int, mesh: DeviceMesh | None) -> str:
 class Trace(Shown):
     """A simulated program. Event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.
 
-    Live memory is stored as steps. From `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`. The
-    step acquires value `memory_value[j]`, or if that is negative, it frees value -1 - `memory_value[j]`. The steps of
-    each device are in order.
+    Memory is stored as steps. From `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`. The step
+    allocates the memory of value `memory_value[j]`. If this number is negative, the step frees that of value -1 -
+    `memory_value[j]`. The steps of each device are sorted by time.
     """
 
     program: Program
     devices: tuple[int, ...]
-    """Workers that the program uses, in order, without the host."""
+    """Workers that the program uses, in ascending order, without the host."""
     op: NDArray[np.int32]
     device: NDArray[np.int32]
     start: NDArray[np.float64]
     seconds: NDArray[np.float64]
     ready: NDArray[np.float64]
-    """Seconds from which operations can use each value."""
+    """For each value, the time in seconds from which operations can use it."""
     device_end: tuple[float, ...]
-    """End of each device of `devices`, in seconds."""
+    """For each device of `devices`, the time in seconds at which it ends."""
     peak_memory: tuple[int, ...]
     """Peak memory of each device of `devices`, in bytes."""
     memory_device: NDArray[np.int32]
@@ -97,7 +97,7 @@ class Trace(Shown):
     def of(
         cls, program: Program, events: Events, ready: NDArray[np.float64], ends: Sequence[float], steps: MemorySteps
     ) -> Trace:
-        """Build a trace from events and memory steps. `ends` are the ends of all devices, by number."""
+        """Return the trace of events and memory steps. `ends` has the ends of all devices, by device number."""
         workers = tuple(device for device in program.devices if device != HOST)
         device_end = tuple(ends[each] for each in workers)
         peaks = tuple(int(steps.held[steps.device == each].max(initial=0)) for each in workers)
@@ -106,7 +106,7 @@ class Trace(Shown):
 
     @cached_property
     def latency(self) -> float:
-        """Seconds until the last device ends."""
+        """Time in seconds at which the last device ends."""
         return max(self.device_end, default=0.0)
 
     @cached_property
@@ -117,16 +117,22 @@ class Trace(Shown):
 
     @cached_property
     def first_event(self) -> list[int]:
-        """Index of the first event of each operation, then the number of events. Events are in program order."""
+        """Index of the first event of each operation, and at the end the number of events.
+
+        Events are in program order.
+        """
         first: list[int] = np.searchsorted(self.op, np.arange(len(self.program.ops) + 1)).tolist()
         return first
 
     def events_of(self, op: int) -> range:
-        """Return the events of an operation, one per device that it keeps busy."""
+        """Return the events of an operation, one for each device that it keeps busy."""
         return range(self.first_event[op], self.first_event[op + 1])
 
     def start_of(self, op: int) -> float:
-        """Return when an operation starts, or when its inputs are ready if it keeps no device busy."""
+        """Return the time in seconds at which an operation starts.
+
+        If it keeps no device busy, this is the time at which its inputs are ready.
+        """
         events = self.events_of(op)
         if events:
             return float(self.start[events[0]])
@@ -134,9 +140,9 @@ class Trace(Shown):
 
     @cached_property
     def previous(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Earlier events of each event on its device.
+        """For each event, earlier events on its device.
 
-        These are the one before it on its own stream, or -1, and the latest on each other stream.
+        The first is the event before it on its own stream, or -1. The others are the latest event of each other stream.
         """
         latest: dict[int, dict[Stream, int]] = {device: {} for device in self.program.devices}
         streams = list(per_operation(self.program, lambda op: stream_of(self.program, op)))
@@ -149,9 +155,9 @@ class Trace(Shown):
 
     @cached_property
     def lane(self) -> NDArray[np.int64]:
-        """Lane of each event: 0 for computing, and from 1 on for communication.
+        """Row of each event in a timeline: 0 for computation, and 1 or more for communication.
 
-        Events of a lane do not overlap, and each device has the fewest lanes that this needs.
+        Events in a row do not overlap, and each device has as few rows as possible.
         """
         found = np.zeros(len(self.op), np.int64)
         talking = np.flatnonzero(self.communicates & (self.seconds > 0))
@@ -162,7 +168,7 @@ class Trace(Shown):
         for event, device, start, end in zip(order.tolist(), *(each.tolist() for each in columns), strict=True):
             if device != device_now:
                 device_now, free = device, []
-            # Times of the same moment may differ by rounding.
+            # Times that are equal in theory may differ by rounding.
             lane = next((i for i, until in enumerate(free) if until <= start * (1 + SAME_MOMENT)), len(free))
             free[lane : lane + 1] = [end]
             found[event] = 1 + lane
@@ -170,7 +176,7 @@ class Trace(Shown):
 
     @cached_property
     def made_by(self) -> NDArray[np.int32]:
-        """Operation that computes each value, or -1 for an input."""
+        """For each value, the operation that computes it, or -1 for an input."""
         found = np.full(len(self.program.types), -1, np.int32)
         for i, op in enumerate(self.program.ops):
             found[list(op.outputs)] = i
@@ -178,12 +184,12 @@ class Trace(Shown):
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about oddities of the program."""
+        """Warnings about unusual properties of the program, one sentence each."""
         program, fresh = self.program, []
         for value in unfreed(program):
             op = program.ops[self.made_by[value]]
             operator = find_operator(op.kind)
-            # A second output, such as the mask of a dropout that is recomputed, may be unused.
+            # It is normal that a second output is unused, such as the mask of a dropout that is recomputed.
             beside = any(program.uses[each] for each in op.outputs)
             if program.types[value].bytes and not (operator.in_place or operator.view or beside):
                 fresh.append(value)
@@ -201,15 +207,15 @@ class Trace(Shown):
 
 
 def worker_peaks(trace: Trace) -> tuple[int, ...]:
-    """Return the peak memory of workers 1, 2 … in bytes; 0 for workers that the program does not use."""
+    """Return the peak memory of workers 1, 2, … in bytes. It is 0 for workers that the program does not use."""
     held = dict(zip(trace.devices, trace.peak_memory, strict=True))
     return tuple(held.get(worker, 0) for worker in range(1, max(held, default=0) + 1))
 
 
 def shortage(peaks: Sequence[int], mesh: DeviceMesh) -> str:
-    """Return a sentence about the first device with too little memory, or "" if all have enough.
+    """Return a sentence about the first device that needs more memory than it has, or "" if there is none.
 
-    `peaks` are the peaks of the mesh's first devices, in order, in bytes.
+    `peaks` are the peaks in bytes of the mesh's first devices, in order.
     """
     for device, peak in zip(mesh.devices, peaks, strict=False):
         if device.memory_capacity is not None and peak > device.memory_capacity:
@@ -220,13 +226,13 @@ def shortage(peaks: Sequence[int], mesh: DeviceMesh) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A line of a listing. Times are None if the line is no operation, or one that keeps its device free."""
+    """A line of a listing. Its times are None if it shows no operation, or an operation that keeps its device free."""
 
     text: str
     op: int | None = None
     """Index of the operation in the whole program."""
     start: float | None = None
-    """Seconds."""
+    """Start in seconds."""
     seconds: float | None = None
 
 

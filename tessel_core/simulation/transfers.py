@@ -1,7 +1,7 @@
 """Transfers of communications over the links of a mesh, by formulas and measurements.
 
-Collectives run on rails (`costs/collectives.py`). A broadcast and a reduction move along a chain in pieces. A scatter
-and a gather move part by part.
+Collectives run on several rings at the same time (`costs/collectives.py`). A broadcast and a reduction send pieces
+along a chain of devices. A scatter and a gather send one part after the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessel_core.ir.operators.operator import Types
 from tessel_core.model import Link
 
 Pairs = tuple[tuple[int, int], ...]
-"""Pairs of devices, the sender first."""
+"""Pairs of devices. The first device of each pair is the sender."""
 
 
 class Wiring(Protocol):
@@ -37,7 +37,7 @@ class Wiring(Protocol):
         """Return the link between two devices, or None if transfers between them are free."""
 
     def by_node(self, devices: Sequence[int]) -> list[list[int]]:
-        """Return the devices of each node, in the order in which nodes first appear."""
+        """Return the devices of each node. Nodes are in the order of their first device."""
 
     def collective(self, pattern: str, devices: tuple[int, ...], amount: float) -> Collective:
         """Return the collective of a group that starts or ends with `amount` bytes on each device."""
@@ -48,35 +48,35 @@ class Transfer:
     """A transfer of `amount` bytes over parallel paths with a total of `bandwidth` bytes per second."""
 
     latency: float
-    """Seconds before any byte flows."""
+    """Seconds before the first byte arrives."""
     amount: float
-    """Bytes that cross each hop, summed over the parallel paths."""
+    """Bytes that pass each link of the paths, summed over parallel paths."""
     bandwidth: float
-    """Bytes per second of all paths together."""
+    """Bytes per second of all parallel paths together."""
     devices: tuple[int, ...]
     """Devices that the transfer keeps busy."""
     pairs: Pairs = ()
-    """Neighbours on a path that is no ring."""
+    """Neighbouring devices on a path that is not a ring."""
     by_node: tuple[tuple[int, ...], ...] = ()
-    """Devices of a ring, by node."""
+    """Devices of a ring, grouped by node."""
     rails: int = 1
     """Number of parallel paths."""
     tree: bool = False
-    """Whether the latency is that of a tree."""
+    """Whether the latency is that of a tree instead of a ring."""
 
     @property
     def seconds(self) -> float:
-        """Latency + amount / bandwidth."""
+        """Duration in seconds: latency + amount / bandwidth."""
         return self.latency + self.amount / self.bandwidth
 
     @property
     def all_pairs(self) -> Pairs:
-        """Neighbours on all paths, each of which carries amount / rails bytes."""
+        """Neighbouring devices on all paths. Between each pair, amount / rails bytes are sent."""
         return tuple(ring_pairs(self.by_node, self.rails)) if self.by_node else self.pairs
 
 
 Rule = Callable[[Types, Types, Wiring], tuple[Transfer, ...]]
-"""Return transfers, given input and output types."""
+"""Returns the transfers of a communication, from its input and output types."""
 
 
 def transfers_of(pattern: str, types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
@@ -85,7 +85,7 @@ def transfers_of(pattern: str, types: Types, outputs: Types, wiring: Wiring) -> 
 
 
 def _collective(pattern: str) -> Rule:
-    """Return the rule of a collective. All tensors count together, as the bytes on each device before or after it."""
+    """Return the rule of a collective. It counts all bytes on a device, before a reduction or after a gather."""
 
     def transfers(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
         devices = tuple(dict.fromkeys(each.device for each in types))
@@ -103,13 +103,15 @@ def _collective(pattern: str) -> Rule:
 
 
 def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """Let every device send a part to every other one at the same time."""
+    """Rule of an all-to-all: every device sends a part to every other device at the same time."""
     devices = tuple(dict.fromkeys(each.device for each in types))
     by_node = wiring.by_node(devices)
     workers = tuple(device for node in by_node for device in node)
     if len(workers) < 2:
         return ()
-    amount = max(types[0].bytes, outputs[0].bytes)  # with experts, devices may send and receive different amounts
+    amount = max(
+        types[0].bytes, outputs[0].bytes
+    )  # With experts, devices may send and receive different numbers of bytes.
     found = wiring.collective(ALL_TO_ALL, workers, amount)
     paths = round(found.amount * len(workers) / amount) if amount else 1
     return (
@@ -118,7 +120,10 @@ def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer,
 
 
 def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """Move pieces along a chain. Every latency counts once, and the bytes count once, on the slowest link."""
+    """Rule of a broadcast or reduction: pieces are sent along a chain.
+
+    The latencies of all links are added. The bytes count once, on the slowest link.
+    """
     devices = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
     pairs = tuple(pairwise(devices))
     links = [link for pair in pairs if (link := wiring.link(*pair)) is not None]
@@ -129,7 +134,10 @@ def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]
 
 
 def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """Move one part at a time between one device and each of the others. A send has one part."""
+    """Rule of a scatter, a gather or a send.
+
+    One part after the other is sent between one device and each of the others.
+    """
     gathers = len(types) > 1
     many, one = (types, outputs[0].device) if gathers else (outputs, types[0].device)
     found = []
@@ -142,7 +150,7 @@ def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ..
 
 
 def _shift(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """Let every device send to the next one at the same time, at the pace of the slowest link."""
+    """Rule of a shift: every device sends to the next one at the same time. The slowest link counts."""
     devices = tuple(dict.fromkeys(each.device for each in types))
     pairs = tuple(pairwise((*devices, devices[0])))
     links = [link for pair in pairs if (link := wiring.link(*pair)) is not None]
@@ -167,7 +175,7 @@ _PATTERNS: Mapping[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class AllreduceRow:
-    """One measurement: devices in the group, bytes on each, seconds."""
+    """One measurement of an all-reduce: number of devices, bytes on each device, and seconds."""
 
     devices: int
     bytes: float
@@ -176,19 +184,19 @@ class AllreduceRow:
 
 @dataclass(frozen=True)
 class AllreduceFit:
-    """An all-reduction takes a_n · bytes + b · n + c seconds among n devices [Santhanam 2021, section 4.3]."""
+    """Duration of an all-reduce among n devices: a_n · bytes + b · n + c seconds [Santhanam 2021, section 4.3]."""
 
     per_byte: Mapping[int, float]
-    """The coefficients a_n, by size of group."""
+    """Coefficient a_n for each number of devices n."""
     per_device: float
     constant: float
 
     def seconds(self, devices: int, amount: float) -> float:
-        """Return seconds. Raises KeyError for a group of a size that was not measured."""
+        """Return the seconds. Raises KeyError for a number of devices that was not measured."""
         return self.per_byte[devices] * amount + self.start(devices)
 
     def start(self, devices: int) -> float:
-        """Return the seconds that do not depend on the bytes."""
+        """Return the part of the seconds that does not depend on the number of bytes."""
         return self.per_device * devices + self.constant
 
     def applied(self, transfer: Transfer, devices: int, amount: int) -> Transfer:
@@ -198,11 +206,12 @@ class AllreduceFit:
 
 
 def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
-    """Fit by least squares of relative errors.
+    """Fit the coefficients by least squares of relative errors.
 
-    b and c are not negative, and b is 0 if all groups have one size.
+    b and c are at least 0. If all measurements have the same number of devices, b is 0.
 
-    Raises InputError if a group has fewer than two sizes of bytes, or if more bytes do not take longer.
+    Raises InputError if there are fewer than two numbers of bytes for a number of devices, or if more bytes do not take
+    longer.
     """
     groups = sorted({row.devices for row in rows})
     if not groups:
@@ -227,10 +236,10 @@ def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
 def _solved(
     rows: Sequence[AllreduceRow], groups: Sequence[int], powers: Sequence[int]
 ) -> tuple[list[float], list[float]]:
-    """Return the slopes by group, and the coefficients of these powers of the number of devices."""
+    """Return the slope for each number of devices, and the coefficients of `powers` of the number of devices."""
     columns = [[row.bytes * (row.devices == group) / row.seconds for row in rows] for group in groups]
     columns += [[row.devices**power / row.seconds for row in rows] for power in powers]
     matrix = np.array(columns).T
-    size = np.linalg.norm(matrix, axis=0)  # bytes and seconds differ by many orders of magnitude
+    size = np.linalg.norm(matrix, axis=0)  # Bytes and seconds differ by many orders of magnitude.
     found = (np.linalg.lstsq(matrix / size, np.ones(len(rows)), rcond=None)[0] / size).tolist()
     return found[: len(groups)], found[len(groups) :]

@@ -1,4 +1,4 @@
-"""Waiting: which operations delay an operation, and why a device is idle."""
+"""Find the operations that delay an operation, and the reasons why a device is idle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tessel_core.simulation.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class OpRun:
-    """An operation on one of its devices; times in seconds."""
+    """An operation on one of its devices. Times are in seconds."""
 
     device: int
     start: float
@@ -32,26 +32,26 @@ def runs_of(trace: Trace, op: int) -> tuple[OpRun, ...]:
 
 
 def longest_operation(trace: Trace) -> int | None:
-    """Return the first operation with the longest event, or None if no operation takes time."""
+    """Return the first operation with the longest event. None if no operation takes any time."""
     return int(trace.op[trace.seconds.argmax()]) if trace.seconds.any() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An operation before or after another one."""
+    """An operation that comes before or after another operation on a device, or exchanges a value with it."""
 
     op: int
     why: str
-    """The value that one operation computes and the other uses, or the device that runs both in turn."""
+    """The value that leads from one operation to the other, or the device that runs both in sequence."""
     gap: float
     """Seconds from the end of the earlier operation to the start of the later one. 0 if the earlier one delayed it."""
 
 
 def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
-    """Return the operations that an operation waited for, the last to end first.
+    """Return the operations for which an operation waited, latest end first.
 
-    These are the operations that compute its inputs, and those before it on its devices. A device has several streams.
-    The operation before on another stream only counts if no other one explains the start.
+    These are the operations that compute its inputs, and the operations before it on its devices. A device has several
+    streams. An operation on another stream counts only if no other operation explains the start.
     """
     program, start = trace.program, trace.start_of(op)
     found = dict[int, Neighbour]()
@@ -80,7 +80,7 @@ def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
 
 
 def came_after(trace: Trace, op: int) -> tuple[Neighbour, ...]:
-    """Return the operations that waited for this one, the first to start first."""
+    """Return the operations that waited for this one, earliest start first."""
     made = set(trace.program.ops[op].outputs)
     later = {i for i, each in enumerate(trace.program.ops[op + 1 :], op + 1) if not made.isdisjoint(each.inputs)}
     for event in trace.events_of(op):
@@ -94,7 +94,7 @@ def came_after(trace: Trace, op: int) -> tuple[Neighbour, ...]:
 
 
 def _add(found: dict[int, Neighbour], each: Neighbour) -> None:
-    """Add a neighbour. Of two ties with the same operation, keep the one with the smaller gap."""
+    """Add a neighbour. If the same operation was already added, keep the entry with the smaller gap."""
     if each.op not in found or each.gap < found[each.op].gap:
         found[each.op] = each
 
@@ -105,7 +105,10 @@ def _sorted(found: dict[int, Neighbour], tolerance: float) -> tuple[Neighbour, .
 
 
 def _next(trace: Trace, event: int) -> Iterator[int]:
-    """Yield the events for which this event is the latest of a stream of its device."""
+    """Yield the later events on the same device that this event may have delayed.
+
+    For each of them, this event is the latest earlier event on one of the device's streams.
+    """
     for later in np.flatnonzero(trace.device[event + 1 :] == trace.device[event]).tolist():
         own, elsewhere = trace.previous[event + 1 + later]
         if event == own or event in elsewhere:
@@ -116,13 +119,16 @@ def _next(trace: Trace, event: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """Busy time of a device in seconds. computing + communicating - both + neither is the latency of the program."""
+    """Busy time of a device in seconds.
+
+    computing + communicating - both + neither is the latency of the program.
+    """
 
     device: int
     computing: float
     communicating: float
     both: float
-    """Seconds of computing and communicating at once. 0 without overlap."""
+    """Seconds in which the device computes and communicates at the same time. 0 without overlap."""
     neither: float
 
 
@@ -144,17 +150,17 @@ def _device_time(trace: Trace, device: int) -> DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds for which a device does not compute because of one stage and micro-batch."""
+    """Time in seconds during which a device does not compute because of one stage and micro-batch."""
 
     what: str
-    """Phase of a computation, or kind of a communication. Empty if nothing is running."""
+    """Phase of a computation, or operator of a communication. Empty if no operation is running."""
     stage: int | None
     micro_batch: int | None
     seconds: float
 
     @property
     def title(self) -> str:
-        """The cause in words, such as "stage 2's send of micro-batch 5"."""
+        """Cause of the waiting time, such as "stage 2's send of micro-batch 5"."""
         if not self.what:
             return "nothing in the program"
         if self.what == "wait":
@@ -164,11 +170,11 @@ class Waiting:
 
 
 def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tuple[Waiting, ...]:
-    """Return why a device waits between the start and its last computation, the longest waits first.
+    """Return the causes for which a device waits before its last computation, the longest waiting time first.
 
-    Each wait is traced back along a path. The path goes from the next operation to the input or stream that became
-    available last, then to what delayed that one, and so on until the start of the wait. Each stretch of the wait
-    counts for the operation that was running then on this path.
+    Each wait is traced back along a path. The path begins at the operation after the wait. It goes to the input or
+    stream that became available last, then to the operation that delayed this one, and so on until the start of the
+    wait. Each part of the wait counts for the operation on the path that was running at that time.
     """
     sums: dict[tuple[str, int | None, int | None], float] = defaultdict(float)
     for op, seconds in _Causes(trace).of(device):
@@ -178,7 +184,10 @@ def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tu
 
 
 def _doing(op: Op, by_micro_batch: bool) -> tuple[str, int | None, int | None]:
-    """Return the cause of an operation. A delay that only keeps the order of a schedule is no communication."""
+    """Return the cause that an operation stands for.
+
+    A delay that only keeps the order of a schedule is no communication.
+    """
     communicates = bool(find_operator(op.kind).pattern) and op.tag.phase != "wait"
     what = op.kind if communicates or not op.tag.phase else op.tag.phase
     return what, op.tag.stage, op.tag.micro_batch if by_micro_batch else None
@@ -190,7 +199,7 @@ class _Causes:
         self._end = (trace.start + trace.seconds).tolist()
 
     def of(self, device: int) -> Iterator[tuple[int, float]]:
-        """Yield (operation, seconds) for every stretch of every wait, with -1 if nothing is running."""
+        """Yield (operation, seconds) for each part of every wait. The operation is -1 if nothing is running."""
         cursor, trace = 0.0, self._trace
         for event in np.flatnonzero((trace.device == device) & ~trace.communicates).tolist():
             start = float(trace.start[event])
@@ -199,7 +208,7 @@ class _Causes:
             cursor = max(cursor, self._end[event])
 
     def _stretches(self, op: int, since: float, until: float) -> Iterator[tuple[int, float]]:
-        # The loop ends, because an operation is only delayed by operations before it in the program.
+        # The loop ends, because only operations earlier in the program delay an operation.
         while until > since + self._tolerance:
             end, held_by = self._held_up(op)
             if end < until - self._tolerance:
@@ -212,9 +221,9 @@ class _Causes:
             op, until = held_by, began
 
     def _held_up(self, op: int) -> tuple[float, int]:
-        """Return the latest end that an operation waits for, and the operation that ends then.
+        """Return the latest end for which an operation waits, and the operation that ends then.
 
-        Prefer inputs on ties.
+        If an input and a stream become available at the same time, choose the input.
         """
         trace, start = self._trace, self._trace.start_of(op)
         inputs = trace.program.ops[op].inputs

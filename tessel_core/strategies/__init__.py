@@ -1,1 +1,1 @@
-"""Parallel strategies: distribute a network over a mesh, time each configuration of a grid, and find the best ones."""
+"""Parallel strategies: distribute a network over a mesh, compute step time and memory, and find the best strategies."""

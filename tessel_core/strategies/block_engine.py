@@ -1,4 +1,7 @@
-"""Time strategies by blocks: stages are sums of layers, and the pipeline runs them in its schedule's order."""
+"""Compute the step times of strategies from blocks of layers.
+
+A stage is a sum of layers, and a schedule orders the runs.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,17 @@ from tessel_core.strategies.order_times import Order, StageTimes, counts_for, ex
 from tessel_core.strategies.stages import StageCosts, Stages
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
-"""Published orders in which a device's number of held micro-batches does not grow with their total number."""
+"""Published orders in which a device holds a limited number of micro-batches, however many there are in total."""
 _MAX_RUNS = 4_000_000
-"""Largest number of runs that are timed together, over all configurations.  Each run takes about 30 bytes."""
+"""Largest number of runs in one computation, over all configurations. Each run needs about 30 bytes."""
 Column = NDArray[np.float64]
 Shape = tuple[str, int, int, bool, bool, tuple[int, ...]]
-"""Schedule, devices, stages per device, whether it trains, whether it joins outputs, and numbers of micro-batches."""
+"""Schedule, devices, stages per device, whether it trains, whether it joins outputs, numbers of micro-batches."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A configuration and the costs of its stages."""
+    """A configuration with the costs of its stages."""
 
     asked: Configuration
     table: BlockTable
@@ -40,23 +43,23 @@ class Staged:
     lags: tuple[float, ...]
     """Seconds to send outputs to the next stage, for each stage except the last."""
     back: tuple[float, ...]
-    """Seconds to send the gradients of these outputs back."""
+    """Seconds to send the gradients of these outputs back, for each stage except the last."""
     device_of: tuple[int, ...]
-    """Place in the pipeline of each stage."""
+    """Device of the pipeline for each stage."""
 
     @property
     def joins(self) -> bool:
-        """Whether stages have outputs whose parts from all micro-batches are joined."""
+        """Whether some stage joins the outputs of all micro-batches into one tensor."""
         return any(way for stage in self.stages for way in stage.joined)
 
     @property
     def least_seconds(self) -> float:
-        """Lower bound of the step time in seconds, for every order of these stages.
+        """Lower bound of the step time in seconds. It holds for every order of these stages.
 
-        Each device waits until a micro-batch has passed the stages before its first one.  Then it works on all
-        micro-batches, and then it runs its optimizer's step.  The bound is the longest such time of a device.  If
-        backward passes are not split, the last micro-batch also has to return through the earlier stages before the
-        optimizer's step of the first device.
+        Each device waits until the first micro-batch has passed the stages before its own first stage. Then it works on
+        all micro-batches, and then it runs its optimizer step. The bound is the longest such time of a device. If
+        backward passes are not split, the last micro-batch also has to return through the earlier stages, before the
+        first device can run its optimizer step.
         """
         there, back = [0.0], [0.0]
         for stage, sending, returning, after in zip(self.stages, self.lags, self.back, self.stages[1:], strict=False):
@@ -83,8 +86,8 @@ class Staged:
     def least_bytes(self) -> float:
         """Lower bound of the peak memory of the fullest device in bytes.
 
-        In 1F1B a device holds one micro-batch for each device from itself to the last one.  In any other order it holds
-        at least one.
+        In 1F1B, a device holds one micro-batch for each device from itself to the last device. In any other order, it
+        holds at least one micro-batch.
         """
         strategy, found = self.asked.strategy, 0.0
         steady = strategy.schedule == "1f1b" and strategy.stages_per_device == 1 and self.table.training
@@ -94,7 +97,7 @@ class Staged:
             always = sum(self.always(stage) for stage in mine)
             full = max(max(stage.peak) + others * stage.held for stage in mine) + always
             if not steady or strategy.micro_batches <= others + 1:
-                # The peak may come before there are gradients, but the last backward comes after.
+                # Before the peak there may be no gradients yet, but the last backward pass always has them.
                 last = min(stage.peak[1] for stage in mine) + always
                 full = max(full - sum(stage.parts[1] for stage in mine), last)
             found = max(found, full)
@@ -106,11 +109,11 @@ class Staged:
 
 
 class BlockEngine:
-    """Times strategies of one network on one mesh by the blocks of its layers.
+    """Computes step times of strategies for one network on one mesh, from blocks of layers.
 
-    Half of random strategies are within 1 % of the operation-by-operation simulation, and nine in ten within 5 %
-    (tests/benchmarks/blocks.py lists those with the largest differences).  Stages form a chain: branches of a network
-    on different stages do not run at the same time.
+    For half of random strategies, the result differs by at most 1 % from the simulation of every operation. For nine in
+    ten, it differs by at most 5 % (tests/benchmarks/blocks.py lists the largest differences). Stages form a chain, so
+    branches of a network on different stages do not run at the same time.
     """
 
     def __init__(self, table: BlockTable) -> None:
@@ -118,21 +121,26 @@ class BlockEngine:
         self._least_room = least_room(table.mesh)
 
     def evaluate(self, configurations: Sequence[Configuration]) -> list[StrategyResult]:
-        """Return the result of each configuration.  Raises InputError if layers cannot be cut as one of them asks."""
+        """Return the result of each configuration.
+
+        Raises InputError if the layers cannot be divided in one of these ways.
+        """
         return self.timed([self.staged(asked) for asked in configurations])
 
     def least_static(self, asked: Configuration) -> float:
-        """Return a lower bound of the bytes that stay in memory: their even share on each device of the pipeline.
+        """Return a lower bound of the bytes that stay in memory during the whole step on the fullest device.
 
-        Raises InputError as `staged`.
+        The bound assumes that all devices of the pipeline have the same number of bytes. Raises InputError in the cases
+        of `staged`.
         """
         return Stages(self.table, asked.strategy, _rows(asked)).whole().static / asked.strategy.pipeline
 
     def with_layout(self, asked: Configuration) -> Configuration:
-        """Return the configuration with the layout that makes the slowest stage as fast as possible.
+        """Return the configuration with the number of layers per stage that makes the slowest stage as fast as
+        possible.
 
-        If there are layouts whose weights and activations fit into memory, only these count.  Raises InputError as
-        `staged`.
+        If weights and activations fit into memory for some numbers of layers per stage, only these are considered.
+        Raises InputError in the cases of `staged`.
         """
         strategy = asked.strategy
         if strategy.stages == 1:
@@ -144,7 +152,7 @@ class BlockEngine:
         return replace(asked, strategy=replace(strategy, layout=layout))
 
     def _layout(self, stages: Stages) -> tuple[int, ...]:
-        """Return the best layout; empty if it has equal numbers of layers."""
+        """Return the best number of layers of each stage, or () if all stages have the same number."""
         strategy = stages.strategy
         seconds = [stages.seconds(stage) for stage in range(strategy.stages)]
         found = None
@@ -160,7 +168,7 @@ class BlockEngine:
         return () if found == layers_of_stages(sum(found), strategy.stages) else found
 
     def staged(self, asked: Configuration) -> Staged:
-        """Return the stages of a configuration.  Raises InputError if layers cannot be cut as it asks."""
+        """Return the stages of a configuration. Raises InputError if the layers cannot be divided in this way."""
         strategy = asked.strategy
         bounds = [0, *accumulate(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))]
         stages = Stages(self.table, strategy, _rows(asked))
@@ -174,13 +182,13 @@ class BlockEngine:
 
 
 def timed(every: Sequence[Staged]) -> list[StrategyResult]:
-    """Return the result of each configuration.  Configurations with the same order are timed together."""
+    """Return the result of each configuration. Configurations with the same order are computed together."""
     together: dict[Shape, list[int]] = defaultdict(list)
     counts = []
     for number, each in enumerate(every):
         strategy, joins = each.asked.strategy, each.joins
         shape = strategy.pipeline, strategy.stages_per_device
-        # Joining outputs takes longer with each micro-batch, so times cannot be extrapolated from few micro-batches.
+        # The time to join outputs grows with each micro-batch, so times cannot be extrapolated from few micro-batches.
         repeats = strategy.schedule in _STEADY and not joins and each.table.training
         counts.append(counts_for(*shape, strategy.micro_batches, repeats=repeats))
         together[strategy.schedule, *shape, each.table.training, joins, counts[-1].few].append(number)
@@ -202,9 +210,9 @@ def timed(every: Sequence[Staged]) -> list[StrategyResult]:
 
 
 def _times(members: Sequence[Staged], turns: int) -> StageTimes:
-    """Return the times of configurations with equal numbers of stages.
+    """Return the times of the stages of configurations that all have the same number of stages.
 
-    `turns` is the number of micro-batches whose outputs are joined; 0 if no outputs are joined.
+    `turns` is the number of micro-batches whose outputs are joined, or 0 if no outputs are joined.
     """
     seconds = np.array([[(*stage.seconds, stage.copying) for stage in each.stages] for each in members])
     onward = np.array([[stage.onward for stage in each.stages] for each in members])
@@ -227,7 +235,7 @@ def _times(members: Sequence[Staged], turns: int) -> StageTimes:
 
 
 def _joining(stage: StageCosts, way: int, turns: int) -> Column:
-    """Return the seconds to join the outputs of a run, indexed by the number of earlier micro-batches."""
+    """Return an array of the seconds to join the outputs of a run, indexed by the number of earlier micro-batches."""
     found = np.zeros(turns)
     for seconds, several in Counter(each.seconds for each in stage.joined[way]).items():
         found += several * np.interp(np.arange(turns), TURNS, seconds)
@@ -277,7 +285,7 @@ def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> flo
 
 
 def least_room(mesh: DeviceMesh) -> float:
-    """Return the memory of the device with the least memory in bytes; infinite if no device has a limit."""
+    """Return the memory in bytes of the device that has the least. It is infinite if no device has a limit."""
     limits = (device.memory_capacity for device in mesh.devices)
     return min((limit for limit in limits if limit is not None), default=math.inf)
 

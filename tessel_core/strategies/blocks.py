@@ -1,9 +1,10 @@
-"""Blocks: the time and memory of each distinct layer for each way to cut layers, simulated once and cached.
+"""Blocks: the time and memory of each distinct layer, for each way to divide layers. They are simulated once and
+cached.
 
-A network is shortened to its distinct layers (`ir/transforms/condensed.py`) and cut as a strategy cuts layers.  Then
-the program of one device is simulated for one micro-batch.  The time of a layer is the time from the end of the
-previous layer's computation to the end of its own, so communication that overlaps with computation takes no time.
-Stages are sums of blocks (`stages.py`).
+The network is shortened to its distinct layers (`ir/transforms/condensed.py`), and each layer is divided among devices
+as in the strategy. Then the program of one device is simulated for one micro-batch. The time of a layer lasts from the
+end of the previous layer's computation to the end of its own computation. So communication that overlaps with
+computation takes no time. Stages are sums of blocks (`stages.py`).
 """
 
 from __future__ import annotations
@@ -45,108 +46,135 @@ T = TypeVar("T")
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 _TIME_TOLERANCE = 1e-9
-"""Share of the simulated time.  Moments that differ by less differ only by rounding."""
+"""Times count as equal if they differ by less than this fraction of the simulated time, which comes from rounding."""
 PHASES = {"forward": FORWARD, "backward": BACKWARD, WEIGHT_PHASE: WEIGHT}
 TURNS = (0, 1, 3, 7, 15, 31, 63, 127, 255, 1023, 16383)
-"""Numbers of earlier micro-batches for which the time to join outputs is computed; others are interpolated."""
+"""The time to join outputs is computed for these numbers of earlier micro-batches, and interpolated for all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One weight of a layer on one device."""
+    """One weight of a layer, as it is on one device."""
 
     type: TensorType
     gradient: TensorType
     scope: Scope
-    """The part of the network that uses it.  A layer may have several parts, such as embedding and first block."""
+    """Part of the network that uses the weight.
+
+    A layer may have several parts, such as embedding and first transformer block.
+    """
     root: bool
-    """Whether it belongs to the first or last part of the network, such as embedding or head; FSDP gathers it once."""
+    """Whether the weight belongs to the first or last part of the network, such as embedding or head.
+
+    FSDP gathers these weights only once per step.
+    """
     copy: float
-    """Seconds to copy it out of the buffer into which it was gathered."""
+    """Seconds to copy the weight out of the buffer into which it was gathered."""
     add: float
-    """Seconds to add its gradient to the sum of the earlier micro-batches."""
+    """Seconds to add its gradient to the sum over earlier micro-batches."""
     first: float
-    """Seconds to copy the gradient of the first micro-batch."""
+    """Seconds to copy its gradient of the first micro-batch, which begins the sum."""
     over: str
-    """The dimension along which devices have the same weight."""
+    """Dimension of parallelism whose devices all have this weight."""
     state: int
-    """Bytes of the optimizer's state, if replicas do not share it."""
+    """Bytes of its optimizer state, if replicas do not divide the state among themselves."""
     ready: float
-    """Seconds from the end of its layer's computation until its gradient is complete; negative if that is earlier."""
+    """Seconds from the end of its layer's computation until its gradient is complete.
+
+    Negative if the gradient is earlier.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An output with a batch axis: the parts of all micro-batches are joined one after the other."""
+    """An output with a batch axis. The outputs of all micro-batches are joined into one tensor, one after the other."""
 
     level: float
-    """Bytes that the layer has allocated since it started, at the moment at which the part is joined."""
+    """Bytes that the layer has allocated since its start when the output is joined."""
     bytes: int
-    """Bytes of one micro-batch."""
+    """Bytes of the output of one micro-batch."""
     seconds: tuple[float, ...]
-    """Seconds to join the part of a micro-batch, for each number of earlier micro-batches in `TURNS`.
+    """Seconds to join the output of a micro-batch. The index is that of the number of earlier micro-batches in `TURNS`.
 
-    They do not include the seconds to copy the part of the first micro-batch.
+    The time to copy the output of the first micro-batch is not included.
     """
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The costs of each distinct layer for one micro-batch on one device.
+    """Costs of each distinct layer for one micro-batch on one device.
 
-    Rows are layers of the short network.  Phases are forward, backward, and gradients of weights if they are split off.
-    Directions are forward and backward.
+    Rows of the arrays are the layers of the shortened network. Phases are forward, backward, and gradients of weights
+    if they are split off. Directions are forward and backward.
     """
 
     stands_for: NDArray[np.int64]
-    """Row that represents each layer of the whole network."""
+    """For each layer of the whole network, the row that represents it."""
     seconds: Column
     """Seconds of computation by row and phase."""
     onward: Column
     """Seconds from the end of a layer's computation until its outputs are ready, by row and direction.
 
-    They are negative if the last operations do not delay the outputs, for example those for gradients of weights.
+    They are negative if the last operations do not delay the outputs. Gradients of weights are such operations.
     """
     leads: Column
-    """Seconds of a layer's computation before it uses a value from another layer, by row and direction."""
+    """Seconds of a layer's computation until it uses a value from another layer, by row and direction."""
     taken_by: NDArray[np.int64]
-    """First row that uses the values that a row sends onward, by row and direction; the row itself if none does."""
+    """First row that uses the values that a row passes on, by row and direction. If there is none, the row itself."""
     trailing: Column
-    """Seconds by which a layer's communication outlasts its computation, by row and phase."""
+    """Seconds by which a layer's communication ends after its computation, by row and phase."""
     talks: Column
-    """Seconds from the start of a layer to its first communication, by row and phase; infinite without any."""
+    """Seconds from the start of a layer to its first communication, by row and phase.
+
+    Infinite without communication.
+    """
     held: Column
-    """Bytes that the forward leaves for backward passes, by row, without the outputs that micro-batches join."""
+    """Bytes that stay between the forward and the backward pass, by row.
+
+    Outputs that micro-batches join do not count.
+    """
     enters: Column
-    """Bytes that a layer receives from the layer before it in a direction, by row and direction."""
+    """Bytes that a layer receives from the layer before it, by row and direction.
+
+    In the backward direction, the layer before is the next layer.
+    """
     leaves: Column
-    """Bytes that a layer makes for the next one and that its own backward does not use, by row."""
+    """Bytes that a layer passes to the next layer and that its own backward pass does not use, by row."""
     space: Column
-    """Temporary bytes that a layer needs while it runs, by row and phase."""
+    """Bytes of temporary memory that a layer needs while it runs, by row and phase."""
     change: Column
-    """Bytes that a layer leaves in memory less those that it frees, by row and phase; for split backward passes."""
+    """Bytes that a layer allocates and keeps, minus the bytes that it frees, by row and phase.
+
+    Used if the backward is split.
+    """
     joined: tuple[tuple[tuple[Joined, ...], tuple[Joined, ...]], ...]
-    """Outputs whose parts from all micro-batches are joined, by row and direction."""
+    """Outputs that are joined over micro-batches, by row and direction."""
     own_samples: Column
     """Bytes of the inputs of one micro-batch that only this layer uses, by row."""
     shared_samples: tuple[frozenset[tuple[int, int]], ...]
-    """Inputs of one micro-batch that other layers use as well, each with its bytes, by row."""
+    """Inputs of one micro-batch that other layers use, too. By row, pairs of an input and its bytes."""
     constants: tuple[frozenset[tuple[int, int]], ...]
-    """Inputs that are neither weights nor samples, each with its bytes, by row."""
+    """Inputs that are neither weights nor samples. By row, pairs of an input and its bytes."""
     crossing: tuple[tuple[tuple[TensorType, ...], tuple[TensorType, ...]], ...]
-    """Tensors that a layer sends to the next one (forward) or to the previous one (backward), by row and direction."""
+    """Types of the tensors that a layer sends to the next layer (forward) or the previous one (backward).
+
+    They are indexed by row and direction.
+    """
     weights: tuple[tuple[Weight, ...], ...]
-    """Weights by row, in the order in which their gradients are made."""
+    """Weights by row, in the order in which their gradients are computed."""
     adding: Column
-    """Seconds to add the whole gradients of a micro-batch to their sums, by row."""
+    """Seconds to add the gradients of a micro-batch to their sums, by row.
+
+    The gradients are not divided among replicas.
+    """
     least_add: float
-    """Seconds to add two numbers, which is the time to launch a kernel."""
+    """Seconds to add two numbers. Launching the kernel takes nearly all of this time."""
     update: Callable[[int], float]
-    """Returns the seconds of the optimizer's step for a number of weight elements."""
+    """Returns the seconds of the optimizer step for a number of weight elements."""
 
     @cached_property
     def layers(self) -> PerLayer:
-        """Columns for every layer of the whole network."""
+        """The same columns with one row per layer of the whole network."""
         bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
         at = self.stands_for
         forward, backward, weight = self.seconds[at].T
@@ -170,9 +198,9 @@ class PerLayer:
 
 
 class BlockTable:
-    """Cache of the blocks of one network on one mesh.  The batch of the network has no effect.
+    """Cache of the blocks of one network on one mesh. The batch size of the network does not matter.
 
-    If `like` is the table of another network on the same mesh, the two tables share costs and wirings.
+    With `like`, the table of another network on the same mesh, both tables share the caches of costs and of wirings.
     """
 
     def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh, like: BlockTable | None = None) -> None:
@@ -186,24 +214,24 @@ class BlockTable:
         self._short: dict[int, Condensed] = {}
         self._stands_for: tuple[int, ...] = ()
         self._built: dict[Hashable, dict[int, Distributed]] = {}
-        """Cut networks, by the way in which they are cut and the number of samples."""
+        """Divided networks, by the way in which they are divided and by the number of samples."""
         self._remembered: dict[Hashable, Any] = {}
 
     def with_memory_of(self, mesh: DeviceMesh) -> BlockTable:
-        """Return a table with the same blocks on a mesh that differs only in the memory of its devices."""
+        """Return a table with the same blocks for a mesh that differs only in the memory of its devices."""
         found = copy(self)
         found.mesh, found._remembered = mesh, {}
         return found
 
     def short(self, rows: int) -> Condensed:
-        """Return the forward pass of `rows` samples, without repeated layers."""
+        """Return the forward pass for `rows` samples, in which layers that repeat occur only once."""
         if rows not in self._short:
             self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
             self._stands_for = self._short[rows].stands_for
         return self._short[rows]
 
     def completed(self, rows: int, *, split: bool, attention: AttentionKernel) -> Distributed:
-        """Return the short network with its backward pass."""
+        """Return the shortened network with its backward pass."""
         short = self.short(rows).model
         return self.once(
             ("completed", rows, split, attention),
@@ -211,16 +239,17 @@ class BlockTable:
         )
 
     def wiring(self, strategy: Strategy) -> Wiring:
-        """Return the ranks of a strategy on the mesh."""
+        """Return how the ranks of a strategy are spread over the mesh."""
         ranks = strategy.ranks(Semantics.DEFAULT)
         if ranks not in self._wirings:
             self._wirings[ranks] = Wiring(self._costs, ranks)
         return self._wirings[ranks]
 
     def blocks(self, strategy: Strategy, rows: int, place: int) -> Blocks:
-        """Return the blocks of a strategy's layers at a place of its pipeline, for micro-batches of `rows` samples.
+        """Return the blocks of a strategy's layers at position `place` of the pipeline, for micro-batches of `rows`
+        samples.
 
-        Raises InputError if layers cannot be cut as the strategy asks.
+        Raises InputError if the layers cannot be divided as in the strategy.
         """
         wiring, split = self.wiring(strategy), self.training and strategy.form.split
         dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
@@ -234,9 +263,10 @@ class BlockTable:
         return self._blocks[key]
 
     def cut_model(self, strategy: Strategy, rows: int) -> Distributed:
-        """Return the short network as a strategy cuts it, for `rows` samples.
+        """Return the program of one device for the shortened network, divided as in the strategy, for `rows` samples.
 
-        If the operations are equal for two numbers of samples, the network is only resized for other numbers.
+        The program is built for two numbers of samples. If they give the same operations, it is only resized for other
+        numbers.
         """
         split = self.training and strategy.form.split
         built = self._built.setdefault(_cut_of(strategy, split), {})
@@ -258,14 +288,14 @@ class BlockTable:
         return _weights_last(model) if split else model
 
     def seconds(self, costs: RankCosts, device: str, kind: str, types: Types, made: Types, values: Values) -> float:
-        """Return the seconds of a computation on a kind of device, from a cache."""
+        """Return the seconds of a computation on a kind of device. They are cached."""
         key = device, kind, *types, *made, *values.items()
         if key not in self._seconds:
             self._seconds[key] = max(costs.seconds(kind, types, made, values).values())
         return self._seconds[key]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the cached value of a key, which `make` computes at the first call."""
+        """Return the cached value for `key`. At the first call, `make` computes it."""
         if key not in self._remembered:
             self._remembered[key] = make()
         found: T = self._remembered[key]
@@ -273,10 +303,10 @@ class BlockTable:
 
 
 class _Simulated:
-    """Simulates one micro-batch of the short network, which is cut in one way.
+    """Simulates one micro-batch of the shortened network that is divided in one way.
 
-    If `combines` is true, the program adds gradients to their sums and copies outputs with a batch axis, at the points
-    at which a pipeline does so (`ir/transforms/partition.py`).
+    With `combines`, the program adds gradients to their sums and copies outputs with a batch axis, at the same points
+    as a pipeline does (`ir/transforms/partition.py`).
     """
 
     def __init__(
@@ -333,7 +363,7 @@ class _Simulated:
     # Times and memory of layers
 
     def _measure(self) -> None:
-        """Compute the seconds, the trailing communication, the temporary bytes and the held bytes of each layer."""
+        """Compute, for each layer, seconds, communication after the computation, temporary memory and kept memory."""
         trace, ops = self._trace, self._program.ops
         computed: dict[tuple[int, int], float] = {}
         latest: dict[tuple[int, int], float] = defaultdict(float)
@@ -389,7 +419,7 @@ class _Simulated:
         return [int(each) for each in self._inputs + np.cumsum(changes)[:end]]
 
     def _sum_apart(self) -> None:
-        """Add the memory of new sums of gradients, during whose computation the old sums are still in memory."""
+        """Add the memory of new gradient sums. While they are computed, the old sums are still in memory."""
         trace, program = self._trace, self._program
         for number, start in zip(trace.op.tolist(), trace.start.tolist(), strict=True):
             op = program.ops[number]
@@ -409,7 +439,7 @@ class _Simulated:
         return self._trace.memory_bytes[max(0, first - 1) : last]
 
     def _held_at(self, moment: float) -> int:
-        """Return the bytes in memory at a moment, after the operations that start then have allocated their outputs."""
+        """Return the bytes in memory at a moment. Operations that start then have already allocated their outputs."""
         return int(self._steps_at(moment, moment)[-1:].sum()) or self._inputs
 
     def _most_between(self, begin: float, end: float) -> int:
@@ -421,19 +451,19 @@ class _Simulated:
 
     @cached_property
     def _inputs(self) -> int:
-        """Bytes of the program's inputs, which are in memory from the start."""
+        """Bytes of the program's inputs. They are in memory from the start."""
         return sum(self._program.types[value].bytes for value in self._program.inputs)
 
     # Values that cross from layer to layer
 
     @cached_property
     def _maker(self) -> dict[int, Tag]:
-        """For each value that an operation makes, the operation's tag."""
+        """For each value that an operation computes, the tag of the operation."""
         return {value: op.tag for op in self._program.ops for value in op.outputs}
 
     @cached_property
     def _crossings(self) -> list[tuple[dict[int, TensorType], dict[int, TensorType]]]:
-        """For each row and direction, the values that cross to the next layer in that direction."""
+        """For each row and direction, the values that pass to the next layer in this direction, with their types."""
         found = [(dict[int, TensorType](), dict[int, TensorType]()) for _ in range(self._rows)]
         for op in self._program.ops:
             at = op.tag.stage or 0
@@ -556,7 +586,10 @@ class _Simulated:
 
     @cached_property
     def _roots(self) -> set[Scope]:
-        """The first and the last part of the network with weights, unless other parts have weights of equal types."""
+        """The first and the last part of the network that have weights.
+
+        A part does not count if another has equal weight types.
+        """
         model, program = self._model, self._model.program
         kinds: dict[Scope, list[str]] = {}
         for value, (_, scope) in self._first_taker.items():
@@ -598,7 +631,7 @@ class _Simulated:
 
     @cached_property
     def _step(self) -> _Step | None:
-        """The optimizer's step; None in inference."""
+        """The optimizer step, or None in inference."""
         optimizer = self._table.family.optimizer(self._table.spec)
         if optimizer is None:
             return None
@@ -625,12 +658,12 @@ class _Simulated:
 
 @dataclass(frozen=True)
 class _Step:
-    """The optimizer's step of a network."""
+    """The optimizer step of a network."""
 
     state: float
     """Bytes of the optimizer's state per element of a weight."""
     operations: tuple[tuple[str, Types, Types, Values], ...]
-    """Operations of the step: kind, types of inputs and outputs for one weight, and attributes."""
+    """Operations of the step for one weight: kind, types of inputs, types of outputs, and attributes."""
 
 
 def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorType]) -> _Step:
@@ -647,18 +680,18 @@ def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorT
 
 
 _MIN_CUT_SIZES = 2
-"""Numbers of samples for which a network is cut before it is resized for other numbers."""
+"""A network is divided for this many numbers of samples before it is only resized for others."""
 
 
 def _cut_of(strategy: Strategy, split: bool) -> Hashable:
-    """Return a key with all fields of a strategy on which the program of a layer depends."""
+    """Return a key with all fields of a strategy that change the program of a layer."""
     kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
     cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
     return strategy.tensor, strategy.context, *cut, *kernels, split
 
 
 def _resized(built: dict[int, Distributed], rows: int) -> Distributed | None:
-    """Return the program for another number of samples; None if more than the types depends on that number."""
+    """Return the program for another number of samples. None if this number changes more than types."""
     (first, model), (_, other), *_ = built.items()
     if model.program.ops != other.program.ops:
         return None
@@ -678,6 +711,6 @@ def _resized(built: dict[int, Distributed], rows: int) -> Distributed | None:
 
 
 def _weights_last(model: Distributed) -> Distributed:
-    """Return the program with the operations for gradients of weights at its end, as in a split pipeline."""
+    """Return the program with the operations for gradients of weights at the end, as in split backward passes."""
     ops = sorted(model.program.ops, key=lambda op: op.tag.phase == WEIGHT_PHASE)
     return replace(model, program=replace(model.program, ops=tuple(ops)))

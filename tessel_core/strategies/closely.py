@@ -1,4 +1,4 @@
-"""Details of a recommended strategy: its stages, its schedule, and the memory of the fullest device by kind."""
+"""Details of a recommended strategy: its stages, its schedule, and the memory by kind of its fullest device."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Look:
     """Details of a strategy."""
 
     plan: MicroBatchPlan | None
-    """The stages as blocks; None if there is only one stage."""
+    """The stages as blocks of a micro-batch plan. None if there is only one stage."""
     schedule: Schedule | None
-    """Schedule of the plan in the strategy's order; None if there is no plan."""
+    """Schedule of the plan in the order of the strategy. None if there is no plan."""
     fullest: int
-    """Device of the pipeline with the largest peak memory."""
+    """Position in the pipeline whose devices have the largest peak memory."""
     memory_parts: Mapping[str, int]
     """Peak memory of that device in bytes, by kind: weights, gradients, optimizer state and activations."""
 
 
 def look_at(question: Question, candidate: Candidate, table: BlockTable | None = None) -> Look:
-    """Return the stages of a candidate, its schedule and its memory; `table` may hold the blocks of the question."""
+    """Return the stages of a candidate, its schedule and its memory. `table` may have the blocks of the question."""
     strategy, peaks = candidate.strategy, candidate.outcome.peaks
     table = table or BlockTable(question.family, question.spec, question.mesh)
     staged = BlockEngine(table).staged(Configuration(question.spec, strategy))
@@ -46,7 +46,7 @@ def look_at(question: Question, candidate: Candidate, table: BlockTable | None =
 
 
 def plan_of_stages(staged: Staged, table: BlockTable) -> MicroBatchPlan:
-    """Return the stages of a strategy as a plan; its name has the network and the degrees."""
+    """Return the stages of a strategy as a plan. Its name consists of the network and the degrees."""
     strategy = staged.asked.strategy
     name = f"{table.family.name} P{strategy.pipeline} T{strategy.tensor} D{strategy.data}"
     return stage_plan_of(name, staged, table.wiring(strategy).ranks, table.mesh)

@@ -1,4 +1,4 @@
-"""A network with a strategy, and the time and memory of that configuration."""
+"""A network together with a strategy, and the step time and memory of this configuration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Configuration:
     spec: Spec
     strategy: Strategy
     micro_batch_size: int | None = None
-    """Samples per micro-batch, if the user chose this size and not the number of micro-batches."""
+    """Samples per micro-batch, if the user chose this size instead of the number of micro-batches."""
 
     @property
     def objection(self) -> str:
-        """Reason why the batch does not divide into micro-batches of the chosen size; empty if it does."""
+        """Why the batch does not divide into micro-batches of the chosen size. Empty if it does."""
         size, replicas = self.micro_batch_size, self.strategy.data
         if size is None or size * replicas * self.strategy.micro_batches == self.spec.batch:
             return ""
@@ -28,15 +28,15 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class StrategyResult:
-    """Time and memory of one configuration.  If nothing was simulated, the latency is NaN and there are no peaks."""
+    """Step time and memory of a configuration. If it was not simulated, the latency is NaN and there are no peaks."""
 
     latency: float
     """Seconds of one step."""
     peaks: tuple[int, ...]
-    """Peak memory of the devices at each place of the pipeline in bytes."""
+    """Peak memory in bytes at each position of the pipeline."""
     reason: str
-    """One sentence that says why the configuration is infeasible; empty if it is feasible."""
+    """Why the configuration is infeasible, in one sentence. Empty if it is feasible."""
     ends: tuple[float, ...] = ()
-    """Seconds until the devices at each place of the pipeline finish."""
+    """Seconds until the devices at each position of the pipeline finish."""
     by_blocks: bool = False
-    """Whether the result comes from blocks of layers and not from a simulation of every operation."""
+    """Whether the result was computed from blocks of layers instead of a simulation of every operation."""

@@ -1,8 +1,8 @@
-"""Estimate step times and memory of strategies, so that a search begins with strategies that are likely fast.
+"""Estimate step times and memory of strategies, so that a search can begin with strategies that are probably fast.
 
-For each kind of recomputation, the block engine gives the costs of one stage with all layers.  The estimates divide
-these costs by the degrees of a strategy.  They only order the configurations and prove nothing: the search still bounds
-or times every configuration.
+For each kind of recomputation, the block engine computes the costs of one stage with all layers. An estimate divides
+these costs by the degrees of parallelism. Estimates only decide the order of the search and prove nothing. The search
+still computes a bound or the time of every configuration.
 """
 
 from __future__ import annotations
@@ -22,34 +22,37 @@ from tessel_core.strategies.stages import StageCosts
 from tessel_core.strategies.strategy import Strategy
 
 _WITHIN_NODE, _ACROSS_NODES = 0.04, 0.4
-"""Communication time as a share of a layer's time, per doubling of the number of devices that share the layer."""
+"""Estimated communication time as a fraction of a layer's time: within a node, and across nodes.
+
+The fraction counts once per doubling of the number of devices that divide the layer.
+"""
 
 
 class Estimates:
-    """Estimates the strategies of one network, from the costs of a micro-batch of `rows` samples."""
+    """Estimates strategies of one network from the costs of a micro-batch of `rows` samples."""
 
     def __init__(self, engine: BlockEngine, spec: Spec, devices: int, rows: int) -> None:
         self._engine, self._batch, self._rows = engine, spec.batch, rows
-        # With two micro-batches, gradients stay in memory between them and so count as static memory.
+        # With two micro-batches, gradients stay in memory between them. So they count as memory of the whole step.
         self._spec = engine.table.family.with_batch(spec, 2 * devices * rows)
         self._usual = Strategy(devices, micro_batches=2)
         self._node = max(Counter(each.node for each in engine.table.mesh.devices).values())
         self._known: dict[Recompute, StageCosts | None] = {}
 
     def promising(self, every: Sequence[Strategy], room: float, most: int) -> list[Strategy]:
-        """Return at most `most` strategies that probably fit into `room` bytes, those with the shortest steps first."""
+        """Return up to `most` strategies that probably fit into `room` bytes, shortest estimated step first."""
         found = list[tuple[float, int, int]]()
         for number, each in enumerate(every):
             try:
                 found += [(seconds, each.micro_batches, number) for seconds in self._seconds(each, room)]
-            except InputError:  # the mesh has devices of several kinds at one place of the pipeline
+            except InputError:  # The mesh has different kinds of devices at one position of the pipeline.
                 continue
         return [every[number] for *_, number in sorted(found)[:most]]
 
     def _seconds(self, strategy: Strategy, room: float) -> list[float]:
-        """Return the seconds of a step in a list, which is empty if the strategy probably does not fit.
+        """Return a list with the estimated seconds of a step, or an empty list if the strategy probably does not fit.
 
-        Raises InputError as `Wiring.classes`.
+        Raises InputError in the cases of `Wiring.classes`.
         """
         whole = self._whole(strategy.recompute)
         if whole is None:
@@ -70,9 +73,9 @@ class Estimates:
         return [runs * max(run, self._exchanging(strategy, whole))]
 
     def _exchanging(self, strategy: Strategy, whole: StageCosts) -> float:
-        """Return the seconds in which replicas gather weights and scatter gradients for one micro-batch.
+        """Return the seconds per micro-batch in which replicas gather weights and scatter gradients.
 
-        These transfers overlap with the computation.
+        These transfers overlap with computation.
         """
         if not strategy.scatters_at_once:
             return 0.0
@@ -83,7 +86,7 @@ class Estimates:
         return gather + wiring.collective(0, "reduce_scatter", over, gradients)
 
     def _whole(self, recompute: Recompute) -> StageCosts | None:
-        """Return the costs of all layers as one stage; None if that stage is impossible."""
+        """Return the costs of one stage with all layers. None if such a stage is impossible."""
         if recompute not in self._known:
             try:
                 asked = Configuration(self._spec, replace(self._usual, recompute=recompute))
@@ -94,7 +97,7 @@ class Estimates:
 
 
 def _apart(strategy: Strategy) -> list[int]:
-    """Return the number of devices that share weights, gradients and optimizer state, in this order.
+    """Return three numbers of devices: those among which weights, gradients and optimizer state are divided.
 
     The numbers assume that most weights belong to experts.
     """

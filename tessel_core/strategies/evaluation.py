@@ -31,9 +31,12 @@ __all__ = (
     "simulated_layers",
 )
 
-NOT_REACHED = "the sweep was stopped before its turn"
+NOT_REACHED = "the evaluation was stopped before this configuration"
 _TIMED_AT_ONCE = 2048
-"""Configurations whose orders are timed together.  The control cannot stop the evaluation within such a group."""
+"""Number of configurations whose times are computed together.
+
+`control` can stop the evaluation only between such groups.
+"""
 
 
 def evaluate(
@@ -46,13 +49,13 @@ def evaluate(
     overlap: bool = True,
     link_sharing: bool = False,
 ) -> list[StrategyResult]:
-    """Return the result of each configuration.  If `control` stops, the rest has the reason `NOT_REACHED`.
+    """Return the result of each configuration. If `control` stops, the remaining results have the reason `NOT_REACHED`.
 
-    Configurations are timed by blocks of layers (`block_engine.py`).  In these cases every operation is simulated
-    instead: DistIR's semantics, no overlap, transfers that share an uplink, a mesh with unequal devices or links, and
-    orders that run two copies of the network.
+    Times are computed from blocks of layers (`block_engine.py`). In these cases every operation is simulated instead:
+    DistIR's semantics, no overlap, transfers that share an uplink, a mesh with different devices or links, and orders
+    that run two copies of the network.
 
-    Raises InputError if `link_sharing` is on but the semantics have no sharing of links.
+    Raises InputError if `link_sharing` is set but the semantics do not support it.
     """
     check_semantics(semantics.compat, link_sharing=link_sharing)
     control = Control() if control is None else control
@@ -87,45 +90,46 @@ def evaluate(
 def evaluate_quickly(family: Family, asked: Configuration, mesh: DeviceMesh) -> StrategyResult | None:
     """Return the result of a possible configuration under the default semantics, with overlap.
 
-    One rank represents all ranks at its place of the pipeline.  It is simulated operation by operation if that takes at
-    most some seconds, else by blocks.  Return None if the devices or links of the mesh differ.
+    One rank at each position of the pipeline is simulated in place of all ranks there. Every operation is simulated if
+    that takes at most some seconds. Otherwise times are computed from blocks of layers. Return None if the mesh has
+    different devices or links.
     """
     return confirmed(family, asked, mesh) or evaluate(family, [asked], mesh)[0] if nodes_of(mesh) is not None else None
 
 
 def confirmed(family: Family, asked: Configuration, mesh: DeviceMesh, most: int = 4000) -> StrategyResult | None:
-    """Return the result of a simulation of every operation, with one rank for each place of the pipeline.
+    """Return the result of simulating every operation, for one rank at each position of the pipeline.
 
-    Return None if that would simulate more than `most` layers, counted once per micro-batch, or if the mesh has unequal
-    devices or links.
+    Return None if more than `most` layers would be simulated, counted once per micro-batch, or if the mesh has
+    different devices or links.
     """
     evaluator = _Evaluator(family, mesh, Semantics.DEFAULT, overlap=True, link_sharing=False)
     return evaluator.alone(asked) if evaluator.by_places and simulated_layers(asked) <= most else None
 
 
 def simulated_layers(asked: Configuration) -> int:
-    """Return the number of layers that `confirmed` simulates, counted once per micro-batch."""
+    """Return the number of layers that `confirmed` simulates. Each layer counts once per micro-batch."""
     few = _few(asked)
     return asked.spec.layers * (sum(few) if few else asked.strategy.micro_batches)
 
 
 def _time(waiting: Sequence[tuple[int, Staged]], found: list[StrategyResult]) -> None:
-    """Time the waiting configurations, and write each result to `found` at its position."""
+    """Compute the times of the waiting configurations, and write each result to its position in `found`."""
     results = timed([staged for _, staged in waiting])
     for (i, _), result in zip(waiting, results, strict=True):
         found[i] = result
 
 
 _EXTRA_FILLINGS = (1, 2, 3)
-"""Multiples of the pipeline's length that the three small numbers of micro-batches add to one filling per stage."""
+"""Each of the three small numbers of micro-batches is devices x (stages per device + one of these)."""
 _MIN_EXTRAPOLATION = 2
-"""Extrapolate only to at least this multiple of the largest number of micro-batches that is simulated."""
+"""Extrapolate only to at least this multiple of the largest simulated number of micro-batches."""
 _LINE_TOLERANCE = 1e-3
-"""Largest relative deviation of three results from a line that is extrapolated."""
+"""Extrapolate only if three results differ from a line by at most this fraction."""
 
 
 def _few(asked: Configuration) -> tuple[int, ...]:
-    """Return three small numbers of micro-batches to extrapolate from; empty if the order does not allow that."""
+    """Return three small numbers of micro-batches from which to extrapolate, or () if the order does not allow it."""
     strategy = asked.strategy
     few = tuple(strategy.pipeline * (times + strategy.stages_per_device) for times in _EXTRA_FILLINGS)
     return few if strategy.schedule in BASELINES and strategy.micro_batches >= _MIN_EXTRAPOLATION * few[-1] else ()
@@ -138,13 +142,13 @@ class _Evaluator:
         self._family, self._mesh, self._semantics = family, mesh, semantics
         self._overlap, self._link_sharing = overlap, link_sharing
         self.by_places = semantics is Semantics.DEFAULT and not link_sharing and nodes_of(mesh) is not None
-        """Whether one rank represents all ranks at its place of the pipeline."""
+        """Whether one rank is simulated in place of all ranks at its position of the pipeline."""
         self._room = least_room(mesh)
         self._engines: dict[Spec, BlockEngine] = {}
         self._latest: dict[bool, BlockTable] = {}
 
     def has_blocks(self, each: Configuration) -> bool:
-        """Return whether a configuration is timed by blocks."""
+        """Return whether the time of a configuration is computed from blocks."""
         return self.by_places and self._overlap and each.strategy.form.copies == 1
 
     def staged(self, each: Configuration) -> Staged | StrategyResult:
@@ -161,7 +165,10 @@ class _Evaluator:
             return StrategyResult(float("nan"), (), str(error))
 
     def alone(self, each: Configuration) -> StrategyResult:
-        """Return the result of simulating every operation, on one rank per place of the pipeline if `by_places`."""
+        """Return the result of simulating every operation.
+
+        With `by_places`, one rank per position of the pipeline is simulated.
+        """
         try:
             asked = self._family, each.spec, each.strategy, self._mesh, self._semantics
             if self.by_places:
@@ -180,11 +187,11 @@ class _Evaluator:
         return simulate_places(self._family, each.spec, each.strategy, self._mesh, overlap=self._overlap)
 
     def _of_few(self, each: Configuration) -> StrategyResult | None:
-        """Return the result by extrapolation from fewer micro-batches; None if the results do not lie on a line.
+        """Return a result that is extrapolated from fewer micro-batches. None if their results do not lie on a line.
 
-        Published orders repeat once the pipeline is full, so that every further micro-batch adds the same time.  Three
-        numbers of micro-batches show whether times and peaks lie on a line.  They are multiples of the number of
-        places, as interleaved orders need.
+        A published order repeats once the pipeline is full, so every further micro-batch adds the same time. Three
+        numbers of micro-batches show whether times and peaks lie on a line. They are multiples of the pipeline's
+        length, because interleaved orders need this.
         """
         strategy, place, few = each.strategy, each.strategy.pipeline, _few(each)
         if not few:
@@ -207,7 +214,7 @@ class _Evaluator:
         return self._outcome_of_places(each, list(trace.device_end), list(trace.peak_memory))
 
     def _outcome_of_places(self, each: Configuration, ends: list[float], peaks: list[int]) -> StrategyResult:
-        """Return the result of all ranks from the end and the peak of one rank at each place of the pipeline."""
+        """Return the result of all ranks. `ends` and `peaks` are those of one rank at each position of the pipeline."""
         held = tuple(peaks)
         reason = shortage(self._ranks(each).spread(held), self._mesh) if max(held) > self._room else ""
         return StrategyResult(max(ends), held, reason, tuple(ends))

@@ -1,4 +1,4 @@
-"""Families of networks: their sizes, their programs, and how far devices can share them."""
+"""Families of networks: their sizes, their programs, and in how many parts devices can divide them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Value = int | float | str
 
 
 class Spec(Protocol):
-    """Sizes of one network.  Each family adds sizes of its own."""
+    """Sizes of one network. Each family adds its own sizes."""
 
     @property
     def layers(self) -> int: ...
@@ -38,49 +38,50 @@ class Spec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A size that the user can choose for a family.  Without a default, its value follows from other sizes."""
+    """A size of a family that the user can choose. A size without a default follows from other sizes."""
 
     name: str
     label: str
     default: Value | None = None
     choices: tuple[str, ...] = ()
-    """Allowed words; without them the size is a number, except for `dtype`."""
+    """Allowed words. If there are none, the size is a number (or, for `dtype`, a number format)."""
 
 
 class Family(ABC):
     """Networks of one kind.
 
-    A family has the sizes that the user can choose, and builds the program for one device.  The methods take specs that
-    `spec` of the same family has returned.
+    A family defines the sizes that the user can choose, and builds the program of one device. Its methods accept specs
+    that `spec` of the same family returned.
     """
 
     name: str
     title: str
     sizes: tuple[Size, ...]
     options: tuple[str, ...] = ()
-    """Names of further arguments of `spec`, which need not be numbers."""
+    """Names of further arguments of `spec`. Their values need not be numbers."""
     also: tuple[str, ...] = ()
-    """Names of inputs other than weights whose gradients training computes."""
+    """Names of inputs that are not weights but whose gradients training computes, too."""
 
     @abstractmethod
     def spec(self, *values: Any, **named: Any) -> Spec:
-        """Return the spec for values of `sizes`, in their order or by name.
+        """Return the spec for values of `sizes`, given in order or by name.
 
         Raises InputError for impossible values.
         """
 
     @abstractmethod
     def forward(self, spec: Any) -> Distributed:
-        """Return the forward pass on one device; in training it ends with the losses."""
+        """Return the forward pass on one device. In training, its outputs are the losses."""
 
     def build(
         self, spec: Any, *, split_weights: bool = False, attention: AttentionKernel = AttentionKernel.FUSED
     ) -> Distributed:
-        """Return the program without the optimizer's step.
+        """Return the program without the optimizer step.
 
-        With `split_weights`, the gradients of weights are computed by operations apart from those of activations.
+        With `split_weights`, gradients of weights and gradients of activations are separate operations.
 
-        Raises InputError if `attention` is unfused and the network has attention with a bias, which is always fused.
+        Raises InputError if `attention` is unfused and the network has attention with a bias, which exists only as a
+        fused kernel.
         """
         return self.completed(self.forward(spec), spec, split_weights=split_weights, attention=attention)
 
@@ -92,7 +93,7 @@ class Family(ABC):
         split_weights: bool = False,
         attention: AttentionKernel = AttentionKernel.FUSED,
     ) -> Distributed:
-        """Return the program for a forward pass of the network, for example one with fewer layers.
+        """Return the program for a given forward pass of the network, for example one with fewer layers.
 
         The arguments are those of `build`.
         """
@@ -101,25 +102,25 @@ class Family(ABC):
 
     @abstractmethod
     def optimizer(self, spec: Any) -> Optimizer | None:
-        """Return the optimizer that ends a step; None for inference, which has no backward pass either."""
+        """Return the optimizer that ends a training step. None for inference, which also has no backward pass."""
 
     def sample(self, spec: Any) -> tuple[Spec, float]:
-        """Return a spec that `forward` accepts, and the factor by which `spec` has more work than it."""
+        """Return a spec that `forward` accepts, and the work of `spec` divided by the work of that spec."""
         return spec, 1.0
 
     @abstractmethod
     def tokens(self, spec: Any) -> int | None:
-        """Return the tokens per sample that a step processes; None for networks without tokens."""
+        """Return the number of tokens per sample that a step processes. None for networks without tokens."""
 
     @abstractmethod
     def objection(self, spec: Any, tensor: int) -> str:
-        """Return one sentence that says why `tensor` devices cannot share the layers; empty if they can."""
+        """Return why `tensor` devices cannot divide the layers, in one sentence. Empty if they can."""
 
     @abstractmethod
     def shared_side(self, spec: Any, tensor: int) -> int:
-        """Return the length of the matrix axis that replicas divide to share the optimizer's state.
+        """Return the length of the weight axis that replicas divide when they divide the optimizer state.
 
-        It is the length on one of `tensor` devices; 0 if the network does not fix it.
+        It is the length on one of `tensor` devices, or 0 if the network does not fix it.
         """
 
     @abstractmethod
@@ -132,7 +133,7 @@ class Family(ABC):
 
     @abstractmethod
     def with_batch(self, spec: Any, batch: int) -> Spec:
-        """Return the same network with `batch` samples per step."""
+        """Return the spec with `batch` samples per step."""
 
 
 class MlpFamily(Family):
@@ -160,11 +161,11 @@ class MlpFamily(Family):
         return None
 
     def objection(self, spec: MlpSpec, tensor: int) -> str:
-        """Return a reason if the width does not divide: weights are cut by columns and by rows."""
+        """Return an objection if `tensor` does not divide the width. Weights are divided by columns and by rows."""
         return f"a width of {spec.width} does not divide among {tensor} devices" if spec.width % tensor else ""
 
     def shared_side(self, spec: MlpSpec, tensor: int) -> int:
-        """Return the axis that tensor parallelism leaves whole."""
+        """Return the length of the axis that tensor parallelism does not divide."""
         return spec.width
 
     def sizes_of(self, spec: MlpSpec) -> Mapping[str, Value]:
@@ -184,15 +185,15 @@ _WORDS = ("size", "mode", "context")
 
 @dataclass(frozen=True, slots=True)
 class GptWork:
-    """A GPT and the mode in which it runs.
+    """A GPT, and what it does: training, prefill or decoding.
 
-    Raises InputError for an unknown mode, and for more tokens than the network has positions.
+    Raises InputError for an unknown mode, and if there are more tokens than the network has positions.
     """
 
     network: GptSpec
     mode: str = "training"
     context: int = 0
-    """Tokens of the prompt, or tokens before the one that is decoded; 0 in training, which takes whole sequences."""
+    """Tokens of the prompt in prefill, or tokens before the new one in decoding. 0 in training."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -200,7 +201,7 @@ class GptWork:
         most = {"training": 0, "prefill": self.network.sequence, "decode": self.network.sequence - 1}[self.mode]
         least = int(self.mode != "training")
         if not least <= self.context <= most:
-            why = "training takes whole sequences" if not most else f"{self.mode} takes {least} to {most} tokens"
+            why = "training uses whole sequences" if not most else f"{self.mode} takes {least} to {most} tokens"
             raise InputError("tokens-before", f"{why}, got {self.context}")
 
     @property
@@ -239,7 +240,7 @@ class GptFamily(Family):
     options = ("dropout",)
 
     def spec(self, *values: Any, **named: Any) -> GptWork:
-        """Return the spec of a published size, with the given values in place of its own."""
+        """Return the spec of a published size. `values` and `named` replace its own values."""
         asked = {size.name: size.default for size in self.sizes if size.default is not None}
         asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
         numbers = {name: value for name, value in asked.items() if name not in _WORDS}
@@ -256,25 +257,25 @@ class GptFamily(Family):
         return gpt_decode(spec.network, spec.context)
 
     def optimizer(self, spec: GptWork) -> Optimizer | None:
-        """Return Adam with its state in fp32 for training, else None."""
+        """Return Adam with fp32 state for training, and None for inference."""
         return AdamUpdate() if spec.mode == "training" else None
 
     def tokens(self, spec: GptWork) -> int:
         return {"training": spec.network.sequence, "prefill": spec.context, "decode": 1}[spec.mode]
 
     def objection(self, spec: GptWork, tensor: int) -> str:
-        """Return a reason if the heads do not divide.  The hidden size divides if they do."""
+        """Return an objection if the heads do not divide. If they divide, the hidden size divides, too."""
         heads = spec.network.heads
         return f"{heads} heads do not divide among {tensor} devices" if heads % tensor else ""
 
     def shared_side(self, spec: GptWork, tensor: int) -> int:
-        """Return the hidden axis of the embedding, along which tensor parallelism cuts it."""
+        """Return the length of the embedding's hidden axis, which tensor parallelism divides."""
         return spec.network.hidden // tensor
 
     def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
-        """Return all sizes, including those that a published name implies."""
+        """Return all sizes, including those that the name of a published size implies."""
         sizes = asdict(spec.network)
-        del sizes["positions"]  # strategies have as many positions as tokens in a sequence
+        del sizes["positions"]  # Strategies use as many positions as a sequence has tokens.
         if not spec.network.dropout:
             del sizes["dropout"]
         return {**sizes, "mode": spec.mode, "context": spec.context}
@@ -283,7 +284,10 @@ class GptFamily(Family):
         return replace(spec, network=replace(spec.network, batch=batch))
 
     def describe(self, spec: GptWork) -> str:
-        """Return a text such as `48 x 1600, decode after 1023, batch 32, bf16`, with the tokens behind the mode."""
+        """Return a text such as `48 x 1600, decode after 1023, batch 32, bf16`.
+
+        The mode is followed by its number of tokens.
+        """
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
         work = f"{spec.mode} {tokens[spec.mode]}"
         dropout = f", dropout {spec.network.dropout}" if spec.network.dropout else ""
@@ -295,15 +299,15 @@ TRAINING, INFERENCE = "training", "inference"
 
 @dataclass(frozen=True, slots=True)
 class NetworkWork:
-    """A network of the table `GRAPHS`, for a whole batch."""
+    """A network of the table `GRAPHS`, with a whole batch."""
 
     family: str
     options: GraphSpec
-    """Options of the network.  Their micro-batch is the batch of the step."""
+    """Options of the network. Their micro-batch is the whole batch of a step."""
 
     @property
     def layers(self) -> int:
-        """Number of parts between which a pipeline can be cut."""
+        """Number of layers. A pipeline can be divided between any two of them."""
         return _layers(self.family, replace(self.options, micro_batch=1))
 
     @property
@@ -323,7 +327,7 @@ def _layers(family: str, options: GraphSpec) -> int:
 
 
 class NetworkFamily(Family):
-    """A family of the table `GRAPHS`, trained with Adam."""
+    """A family of the table `GRAPHS`. Training uses Adam."""
 
     def __init__(self, name: str) -> None:
         known = GRAPHS[name]
@@ -341,7 +345,7 @@ class NetworkFamily(Family):
         )
 
     def spec(self, *values: Any, **named: Any) -> NetworkWork:
-        """Return the spec of a published size, with the given values in place of its own."""
+        """Return the spec of a published size. `values` and `named` replace its own values."""
         asked = {size.name: size.default for size in self.sizes if size.default is not None}
         asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
         preset = find(self._known.presets, str(asked["size"]), "size")
@@ -356,19 +360,19 @@ class NetworkFamily(Family):
         return self._known.program(spec.options)
 
     def optimizer(self, spec: NetworkWork) -> Optimizer | None:
-        """Return Adam with its state in fp32 for training, else None."""
+        """Return Adam with fp32 state for training, and None for inference."""
         return AdamUpdate() if spec.options.training else None
 
     def tokens(self, spec: NetworkWork) -> int | None:
-        """Return the tokens per sample of a decoder; None for other networks."""
+        """Return the number of tokens per sample of a decoder. None for other networks."""
         return spec.options.tokens if isinstance(spec.options, DecoderSpec) else None
 
     def objection(self, spec: NetworkWork, tensor: int) -> str:
-        """Return the reason of the network itself, or the first weight that does not divide."""
+        """Return the objection of the network itself, or an objection to the first weight that does not divide."""
         return _objection(self.name, replace(spec.options, micro_batch=1, tensor_parallel=tensor))
 
     def shared_side(self, spec: NetworkWork, tensor: int) -> int:
-        """Return 0: an axis that does not divide is reported when the optimizer's state is cut."""
+        """Return 0. If an axis does not divide, the error is raised when the optimizer state is divided."""
         return 0
 
     def sizes_of(self, spec: NetworkWork) -> Mapping[str, Value]:
@@ -403,5 +407,5 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def find_family(name: str) -> Family:
-    """Return the family called `name`.  Raises InputError with the known names if there is none."""
+    """Return the family called `name`. Raises InputError with all known names if there is none."""
     return find(FAMILIES, name, "family")

@@ -1,4 +1,4 @@
-"""The form of the page Strategies: its fields with their default answers, and the grid that the answers define."""
+"""The form of the page Strategies: its fields with default values, and the grid that a filled form describes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ from tessel_core.strategies.strategy import (
 from tessel_core.strategies.wiring import nodes_of
 
 Answer = str | bool
-"""Typed text, chosen words joined by commas, or the state of a switch."""
+"""Answer to a field: a text, selected words separated by commas, or the state of a switch."""
 
 UNIFORM = "distir-16"
-"""The devices of DistIR's experiments.  They are no preset because they are not real products."""
+"""Mesh of DistIR's experiments. It is not a preset, because its devices are not real products."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the form: words from `choices`, or without choices a switch, or text with numbers and ranges."""
+    """One field of the form.
+
+    With `choices`, the user selects words. Without them, the field is a switch, or a text with numbers and ranges.
+    """
 
     name: str
     label: str
@@ -45,7 +48,7 @@ class Field:
     several: bool = False
     """Whether the user may select more than one of the choices."""
     blank: str = ""
-    """Placeholder that says what an empty answer means; empty if an answer is required."""
+    """Placeholder that explains an empty answer. Empty if an answer is required."""
     about: str = ""
     """Help text."""
 
@@ -115,7 +118,7 @@ CONTEXT_METHOD = Field(
     str(ContextMethod.RING),
     tuple(ContextMethod),
     several=True,
-    about="How devices that share tokens compute attention: they pass keys and values round (ring), or each device "
+    about="How devices that share tokens compute attention: keys and values circulate in a ring, or each device "
     "computes some of the heads (all-to-all).",
 )
 EXPERT = Field(
@@ -129,7 +132,7 @@ SEQUENCE_PARALLEL = Field(
     "sequence_parallel",
     "Sequence parallel",
     False,
-    about="Devices that share tensors also cut activations along the tokens, which needs less memory.",
+    about="Tensor-parallel devices also divide activations along the tokens, which needs less memory.",
 )
 COMPILED = Field(
     "compiled", "Compiled", False, about="Compile each layer with torch.compile, which fuses pointwise operators."
@@ -152,28 +155,31 @@ ATTENTION = Field(
     about="The fastest fused kernel, FlashAttention 2, or one operator per step, which keeps scores in memory.",
 )
 MORE_CUTS = (CONTEXT, CONTEXT_METHOD, EXPERT, SEQUENCE_PARALLEL, GRAD_DTYPE, ATTENTION, COMPILED)
-"""Fields that most grids leave at their defaults."""
+"""Fields that most grids leave at their default values."""
 
 _FIRST_SIZES = ("size", "layers", "width", "sequence", "batch", "dtype", "mode")
-"""Sizes that most people change."""
+"""Sizes that most users change."""
 _MLP_SIZES = {"layers": "16", "width": "8192", "batch": "1024,8192"}
-"""Default sizes of an MLP, for which strategies differ clearly."""
+"""Default sizes of an MLP. With these sizes, strategies differ clearly."""
 _FORMATS = ("fp16", "bf16", "fp32", FP8)
 
 
 def size_fields(family: str) -> tuple[Field, ...]:
-    """Return the fields for the sizes of one family."""
+    """Return the fields for the sizes of a family."""
     return tuple(_size_field(find_family(family), size) for size in find_family(family).sizes)
 
 
 def first_size_fields(family: str) -> tuple[Field, ...]:
-    """Return the fields of `size_fields` that most people change."""
+    """Return those fields of `size_fields` that most users change."""
     names = [f"{family}-{name}" for name in _FIRST_SIZES]
     return tuple(field for field in size_fields(family) if field.name in names)
 
 
 def objection(field: Field, answers: Mapping[str, Answer]) -> str:
-    """Return one sentence that says why a field of `MORE_CUTS` has no effect; empty if it has an effect."""
+    """Return why a field of `MORE_CUTS` has no effect with these answers, in one sentence.
+
+    Empty if it has an effect.
+    """
     (name,) = chosen(FAMILY, answers)
     family = find_family(name)
     shared = can_be_shared(family, family.spec())
@@ -207,14 +213,14 @@ _FIELDS: Mapping[str, Field] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """The family, the mesh, the grid and the semantics that a filled form asks for."""
+    """The family, the mesh, the grid and the semantics that a filled form describes."""
 
     family: str
     mesh: str
     grid: Grid
     semantics: Semantics
     open_mesh: DeviceMesh | None = None
-    """The mesh that is open in the app; None for the one that `mesh` names."""
+    """The mesh that is open in the app. None if `mesh` names the mesh."""
 
     @property
     def devices(self) -> DeviceMesh:
@@ -222,27 +228,27 @@ class Asked:
 
     @property
     def configurations(self) -> int:
-        """Number of configurations of the grid on the devices of the mesh."""
+        """Number of configurations of the grid that fit on the devices of the mesh."""
         mesh = self.devices
         return len(self.grid.configurations(find_family(self.family), len(mesh.devices), nodes_of(mesh)))
 
 
 def answer_to(field: Field, answers: Mapping[str, Answer]) -> Answer:
-    """Return the answer to a field, or its default."""
+    """Return the answer to a field, or the field's default."""
     return answers.get(field.name, field.usual)
 
 
 def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
     """Return the answers of a file without those that equal the defaults.
 
-    Text that is not a range is kept: the page shows what is wrong with it, and the user can correct it.
+    A text that is not a valid range is kept. The page shows the error, and the user can correct it.
 
     Raises InputError for an unknown field or choice, and for an answer of a wrong type.
     """
     found: dict[str, Answer] = {}
-    if answers.get(RECOMPUTE.name) is True:  # files of versions with a single kind of recomputation
+    if answers.get(RECOMPUTE.name) is True:  # Files of older versions have a single kind of recomputation.
         answers = {**answers, RECOMPUTE.name: f"{Recompute.NONE},{Recompute.FULL}"}
-    if isinstance(answers.get(ZERO.name), bool):  # files of versions with a single stage of ZeRO
+    if isinstance(answers.get(ZERO.name), bool):  # Files of older versions have a single stage of ZeRO.
         answers = {**answers, ZERO.name: "0,1" if answers[ZERO.name] else "0"}
     for name, answer in answers.items():
         if name not in _FIELDS:
@@ -256,7 +262,7 @@ def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
             if word not in field.choices:
                 raise InputError(f"strategies: {name}", f"{word!r} is not known")
         if field.choices and not field.several and len(words) != 1:
-            raise InputError(f"strategies: {name}", f"takes one choice, got {len(words)}")
+            raise InputError(f"strategies: {name}", f"must be one choice, got {len(words)}")
         if answer != field.usual:
             found[name] = answer
     return found
@@ -269,9 +275,9 @@ def chosen(field: Field, answers: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None) -> Asked:
-    """Return what the answers ask for, on the open mesh if there is one.
+    """Return the grid and everything else that the answers describe. If a mesh is open in the app, it is used.
 
-    Raises InputError with the label of the field for invalid text.
+    Raises InputError with the label of the field for an invalid text.
     """
     without_effect = {field.name for field in MORE_CUTS if objection(field, answers)}
     answers = {name: answer for name, answer in answers.items() if name not in without_effect}
@@ -303,11 +309,11 @@ def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None)
 
 
 _RANGES = (*DEGREES, MICRO_BATCH_SIZE, STAGES_PER_DEVICE, CONTEXT, EXPERT)
-"""Fields with numbers and ranges.  They have the names of the fields of `Grid`."""
+"""Fields with numbers and ranges. They have the same names as fields of `Grid`."""
 
 
 def _rank_orders(choice: str) -> tuple[RankOrder | None, ...]:
-    """Return the rank orders for a choice of `RANK_ORDER`.  None stands for the default order."""
+    """Return the rank orders of a choice of `RANK_ORDER`. None is the default order."""
     if choice == _EVERY:
         return every_rank_order()
     return (None,) if choice == RANK_ORDER.usual else (tuple(choice.split("-")),)
@@ -319,7 +325,7 @@ def rank_order_title(choice: str) -> str:
 
 
 def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | None:
-    """Return the values of one size; None if the answer leaves the default."""
+    """Return the values of one size. None if the default applies."""
     if field.choices:
         return chosen(field, answers)
     words = str(answer_to(field, answers))

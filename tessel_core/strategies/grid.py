@@ -1,4 +1,7 @@
-"""Grids of configurations: the product of ranges of sizes and strategies, its evaluation, and its best members."""
+"""Grids of configurations.
+
+A grid is the product of ranges of sizes and strategies. Evaluate it and find the best ones.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +33,27 @@ from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy
 from tessel_core.strategies.wiring import nodes_of
 
 MOST_CONFIGURATIONS = 200_000
-"""Largest number of configurations of a grid or a search: some minutes of work."""
+"""Largest number of configurations of a grid or a search. They take some minutes."""
 
 SMALL_GRID_LAYERS = 500
-"""Largest number of layers, counted once per micro-batch, of a grid that is simulated throughout in half a second."""
+"""In a grid with at most this many layers, every operation is simulated. That takes half a second.
+
+Each layer counts once per micro-batch.
+"""
 CONFIRMED_LAYERS = 4000
-"""Layers, counted once per micro-batch, that confirm the best of a grid operation by operation in some seconds."""
+"""The best configurations are simulated operation by operation as long as they have at most this many layers in total.
+
+Each layer counts once per micro-batch. That takes some seconds.
+"""
 
 _MAX_NUMBER = 2**53
 
 Ranges = tuple[tuple[str, tuple[Value, ...]], ...]
-"""Values of sizes, by name."""
+"""Values of sizes, by the name of the size."""
 
 
 def ranges(**values: Sequence[Value]) -> Ranges:
-    """Return the values of sizes, which are given as keywords.
+    """Return the values of sizes, which are given as keyword arguments.
 
     >>> ranges(layers=(2, 4), dtype=("fp16",))
     (('layers', (2, 4)), ('dtype', ('fp16',)))
@@ -54,9 +63,9 @@ def ranges(**values: Sequence[Value]) -> Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of the values of the fields and of a family's sizes.  Other sizes have their defaults.
+    """All combinations of the values of the fields and of a family's sizes. Sizes without values have their defaults.
 
-    The format fp8 means bf16 with the products of linear layers in FP8.
+    The number format "fp8" means bf16 with the products of linear layers in FP8.
 
     Raises InputError for a range without values, a degree below 1, and more than `MOST_CONFIGURATIONS` configurations.
     The family checks its sizes.
@@ -70,17 +79,23 @@ class Grid:
     schedule: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[Recompute, ...] = (Recompute.NONE,)
     zero: tuple[int, ...] = (0,)
-    """Stages of ZeRO.  If 0 is one of them, strategies with a single replica leave out the others."""
+    """Stages of ZeRO. If 0 is among them, strategies with a single replica use only 0."""
     micro_batch_size: tuple[int, ...] = ()
-    """Samples per micro-batch.  They replace `micro_batches`, whose number is then batch / (D · size)."""
+    """Samples per micro-batch.
+
+    If given, they replace `micro_batches`. The number of micro-batches is then batch / (D · size).
+    """
     stages_per_device: tuple[int, ...] = (1,)
-    """Stages per device.  With several, the default order is interleaved 1F1B."""
+    """Stages per device. If there are several, the default order is interleaved 1F1B."""
     rank_order: tuple[RankOrder | None, ...] = (None,)
-    """Rank orders; None for the default one.  Orders that place the ranks as an earlier one are left out."""
+    """Rank orders.
+
+    None is the default order. An order is left out if an earlier one spreads the ranks in the same way.
+    """
     bucket_bytes: tuple[int, ...] = (BUCKET_BYTES,)
     context: tuple[int, ...] = (1,)
     context_method: tuple[ContextMethod, ...] = (ContextMethod.RING,)
-    """Methods of context parallelism.  Strategies that do not cut sequences have only the first one."""
+    """Methods of context parallelism. Without context parallelism, a strategy has only the first method."""
     expert: tuple[int, ...] = (1,)
     grad_dtype: tuple[str, ...] = ("",)
     attention: tuple[AttentionKernel, ...] = (AttentionKernel.FUSED,)
@@ -116,7 +131,7 @@ class Grid:
     ) -> list[Configuration]:
         """Return all configurations that need at most `devices` devices.
 
-        `nodes` has the node of each device; without it, each device is on a node of its own.
+        `nodes` has the node of each device. If it is None, each device is on its own node.
         """
         choices = list(self._choices(devices, nodes))
         counted = {False: [Strategy(**each) for each in choices]} if not self.micro_batch_size else {}
@@ -134,7 +149,10 @@ class Grid:
         return found
 
     def _choices(self, devices: int | None, nodes: Sequence[int] | None) -> Iterator[dict[str, Any]]:
-        """Yield the fields of each strategy.  With `micro_batch_size`, the key `micro_batches` has that size."""
+        """Yield the fields of each strategy.
+
+        With `micro_batch_size`, the field `micro_batches` is the size of a micro-batch.
+        """
         ranges = {name: getattr(self, name) for name in _RANGES}
         ranges["micro_batches"] = self.micro_batch_size or self.micro_batches
         for values in product(*ranges.values()):
@@ -149,7 +167,7 @@ class Grid:
                 yield each | {"rank_order": order, "bucket_bytes": bucket}
 
     def _repeats(self, each: Mapping[str, Any]) -> bool:
-        """Return whether a choice has no effect, so that another combination has the same strategy."""
+        """Return whether a value in `each` has no effect, so that another combination gives the same strategy."""
         alone = each["zero"] > 0 and each["data"] * each["context"] == 1 and 0 in self.zero
         return alone or (each["context"] == 1 and each["context_method"] != self.context_method[0])
 
@@ -171,7 +189,7 @@ _RANGES = (
     *("data", "tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero", "stages_per_device"),
     *("context", "context_method", "expert", "grad_dtype", "attention"),
 )
-"""Fields in the order of nested loops, the innermost one last.  Loops over rank orders and buckets follow."""
+"""Fields in the order of nested loops, innermost last. The loops over rank orders and buckets are inside these."""
 
 
 def _devices_of(each: Mapping[str, Any]) -> int:
@@ -179,13 +197,13 @@ def _devices_of(each: Mapping[str, Any]) -> int:
 
 
 def _of_size(spec: Spec, *, micro_batches: int, **fields: Any) -> Configuration:
-    """Return a configuration whose micro-batches have `micro_batches` samples; their number follows from the batch."""
+    """Return a configuration whose micro-batches have `micro_batches` samples. The batch gives their number."""
     count = max(1, spec.batch // (fields["data"] * micro_batches))
     return Configuration(spec, Strategy(**fields, micro_batches=count), micro_batches)
 
 
 def doubling(most: int) -> tuple[int, ...]:
-    """Return the powers of two up to a number.
+    """Return the powers of two up to `most`.
 
     >>> doubling(12)
     (1, 2, 4, 8)
@@ -194,7 +212,7 @@ def doubling(most: int) -> tuple[int, ...]:
 
 
 def read_range(words: str, what: str) -> tuple[int, ...]:
-    """Return the numbers of a text with numbers and ranges.  Raises InputError at `what` for other text.
+    """Return the numbers of a text that consists of numbers and ranges. Raises InputError at `what` for any other text.
 
     >>> read_range("1, 3..5, 8..64x2", "data")
     (1, 3, 4, 5, 8, 16, 32, 64)
@@ -215,7 +233,7 @@ def _part(part: str, what: str) -> Iterator[int]:
         raise InputError(what, f"must be numbers and ranges such as 1,3..5 or 1..64x2, got {part!r}")
     low, high = int(first), int(last) if dots else int(first)
     if times and (int(factor) < 2 or low < 1):
-        raise InputError(what, f"multiplies by 2 or more and begins at 1 or more, got {part!r}")
+        raise InputError(what, f"must multiply by 2 or more and begin at 1 or more, got {part!r}")
     if not times and high - low >= MOST_CONFIGURATIONS:
         why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} allowed"
         raise InputError(what, why)
@@ -263,7 +281,7 @@ class GridResult:
     overlap: bool = True
     link_sharing: bool = False
     evaluated: tuple[StrategyResult, ...] = ()
-    """Outcomes of `evaluate`, before the best configurations were simulated operation by operation."""
+    """Outcomes before the best configurations were simulated operation by operation."""
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -275,12 +293,12 @@ class GridResult:
 
     @cached_property
     def several_networks(self) -> bool:
-        """Whether configurations differ in the sizes of the network, so that texts have to name the sizes."""
+        """Whether configurations differ in the sizes of the network. Texts then have to name the sizes."""
         return len({each.spec for each in self.configurations}) > 1
 
     @cached_property
     def unusual(self) -> tuple[str, ...]:
-        """Rarely used fields of strategies that differ from the default in some strategy of the grid."""
+        """Rarely used fields of strategies that do not have their default in some strategy of the grid."""
         usual, found = Strategy(), {each.strategy for each in self.configurations}
         return tuple(
             name for name in _RARE_FIELDS if any(getattr(each, name) != getattr(usual, name) for each in found)
@@ -288,14 +306,15 @@ class GridResult:
 
     @cached_property
     def unreached(self) -> int:
-        """Number of configurations that were not evaluated because the sweep was stopped."""
+        """Number of configurations that were not evaluated because the evaluation was stopped."""
         return sum(outcome.reason == NOT_REACHED for outcome in self.outcomes)
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """Value of each configuration for each objective; NaN if nothing was simulated.
+        """Values of each objective, one per configuration. NaN if the configuration was not simulated.
 
-        Throughput is in samples per second, latency in seconds per step, peak memory in bytes of the fullest device.
+        Throughput is in samples per second, latency in seconds per step, and peak memory in bytes of the fullest
+        device.
         """
         latency = np.array([outcome.latency for outcome in self.outcomes])
         batch = np.array([each.spec.batch for each in self.configurations], float)
@@ -308,11 +327,11 @@ class GridResult:
 
     @cached_property
     def numbers(self) -> dict[Configuration, int]:
-        """Position of each configuration in the grid."""
+        """Index of each configuration in the grid."""
         return {each: i for i, each in enumerate(self.configurations)}
 
     def ranked(self, objective: str) -> list[int]:
-        """Return the positions of the feasible configurations, the best first; other objectives break ties."""
+        """Return the indices of the feasible configurations, best first. Other objectives break ties."""
         rest = [name for name in OBJECTIVES if name != objective]
         keys = [_less_is_better(name, self.columns[name]) for name in (objective, *rest)]
         order = np.lexsort(keys[::-1])
@@ -320,13 +339,13 @@ class GridResult:
 
     @cached_property
     def front(self) -> tuple[int, ...]:
-        """Positions of the configurations on the Pareto front of all objectives, in ascending order."""
+        """Indices of the configurations on the Pareto front of all objectives, in ascending order."""
         return self.front_of(tuple(OBJECTIVES))
 
     def front_of(self, objectives: Sequence[str]) -> tuple[int, ...]:
-        """Return the positions of the configurations on the Pareto front of some objectives, in ascending order.
+        """Return the indices of the configurations on the Pareto front of `objectives`, in ascending order.
 
-        Configurations that are equal in these objectives are either all on the front or all off it.
+        If configurations are equal in these objectives, all of them or none are on the front.
         """
         keys = [_less_is_better(name, self.columns[name]) for name in objectives]
         ranked = [int(i) for i in np.lexsort(keys[::-1]) if self.feasible[i]]
@@ -334,7 +353,8 @@ class GridResult:
         kept = np.empty((0, len(objectives)))
         found = list[int]()
         for i, cost in zip(ranked, costs, strict=True):
-            # If any configuration dominates this one, a kept one does, since dominating ones come earlier in the order.
+            # Configurations that dominate another one come earlier in this order. So it is enough to compare with those
+            # already kept.
             worse = (kept <= cost).all(axis=1)
             if not worse.any() or (kept[worse] == cost).all(axis=1).any():
                 kept = np.vstack((kept, cost))
@@ -343,7 +363,7 @@ class GridResult:
 
     @cached_property
     def reasons(self) -> dict[str, int]:
-        """Number of infeasible configurations by reason, the most frequent reason first."""
+        """Number of infeasible configurations for each reason, most frequent reason first."""
         found: dict[str, int] = {}
         for outcome in self.outcomes:
             if outcome.reason:
@@ -352,9 +372,9 @@ class GridResult:
 
     @cached_property
     def reason_kinds(self) -> dict[str, tuple[int, ...]]:
-        """Positions of the infeasible configurations by kind of reason, the most frequent kind first.
+        """Indices of the infeasible configurations for each kind of reason, most frequent kind first.
 
-        Reasons of one kind differ only in their numbers.
+        Reasons of the same kind differ only in their numbers.
         """
         found: dict[str, list[int]] = {}
         for i, outcome in enumerate(self.outcomes):
@@ -383,12 +403,14 @@ def evaluate_grid(
     link_sharing: bool = False,
     known: Mapping[Configuration, StrategyResult] = MappingProxyType({}),
 ) -> GridResult:
-    """Evaluate all configurations of the grid that need at most `most` devices, by default those of the mesh.
+    """Evaluate all configurations of the grid that need at most `most` devices. The default is the mesh's number of
+    devices.
 
-    Most configurations are timed by blocks.  The best configuration of each objective is simulated again operation by
-    operation, which may make another one the best, until the best of each objective is simulated or `CONFIRMED_LAYERS`
-    are spent.  A grid with at most `SMALL_GRID_LAYERS` is simulated throughout.  Outcomes in `known`
-    (`GridResult.evaluated` for the same family, mesh and rules) are not evaluated again.
+    Most times are computed from blocks of layers. Then the best configuration for each objective is simulated operation
+    by operation. The result may make another configuration the best, which is then simulated, too. This ends when the
+    best of each objective has been simulated, or when `CONFIRMED_LAYERS` layers have been. In a grid with at most
+    `SMALL_GRID_LAYERS` layers, every configuration is simulated. Outcomes in `known` are not computed again. They are
+    those of `GridResult.evaluated` for the same family, mesh and rules.
     """
     most = most or len(mesh.devices)
     configurations = grid.configurations(family, most, nodes_of(mesh))
@@ -408,9 +430,9 @@ def _same(one: StrategyResult, other: StrategyResult) -> bool:
 
 
 def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
-    """Return the grid after the best configuration of each objective was simulated operation by operation.
+    """Return the grid after the best configuration for each objective was simulated operation by operation.
 
-    In a small grid, all configurations are.
+    In a small grid, every configuration was.
     """
     left = CONFIRMED_LAYERS
     layers = sum(
@@ -426,7 +448,7 @@ def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
             exact = confirmed(found.family, found.configurations[i], found.mesh, left)
             if exact is not None:
                 left -= simulated_layers(found.configurations[i])
-                # Keep numbers that differ only by rounding, so that equally good strategies stay equal.
+                # If numbers differ only by rounding, keep the old ones. Strategies that were equally good then stay so.
                 outcomes[i] = replace(outcomes[i], by_blocks=False) if _same(outcomes[i], exact) else exact
         if outcomes == list(found.outcomes):
             break

@@ -1,4 +1,4 @@
-"""A family with a single network, which was read from a file."""
+"""A family with only one network, which was read from a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ImportedWork:
     """The sizes of the network and its mode."""
 
     layers: int
-    """Number of parts between which a pipeline can be cut, as `with_layers` finds them."""
+    """Number of layers, as `with_layers` finds them. A pipeline can be divided between any two of them."""
     batch: int
     """Samples per step."""
     dtype: str
@@ -35,17 +35,18 @@ class ImportedWork:
 
 
 class ImportedFamily(Family):
-    """A single network.
+    """A family with only one network.
 
-    In training, its losses are its scalar results, or without any the cross entropy of its results.
+    In training, the losses are the scalar results of the network. If it has none, the loss is the cross entropy of its
+    results.
 
     Parameters
     ----------
     name
         Name of the network.
     programs
-        Forward pass on one device by its number of samples.  A file does not have the axes along which devices could
-        share a weight, so layers are not cut.
+        Forward pass on one device, by its number of samples. Layers are not divided, because a file does not tell along
+        which axes devices could divide a weight.
 
     Raises InputError if there are no programs, or the network has no weights.
     """
@@ -69,7 +70,7 @@ class ImportedFamily(Family):
         return tuple(sorted(self._inference))
 
     def spec(self, *values: Any, **named: Any) -> ImportedWork:
-        """Return the network with values of `sizes`, in their order or by name."""
+        """Return the network with values of `sizes`, given in order or by name."""
         asked = {size.name: size.default for size in self.sizes}
         asked |= dict(zip(asked, values, strict=False)) | named
         if asked["mode"] not in (TRAINING, INFERENCE):
@@ -77,7 +78,7 @@ class ImportedFamily(Family):
         return ImportedWork(self._layers, int(asked["batch"] or 0), self._dtype, asked["mode"] == TRAINING)
 
     def forward(self, spec: ImportedWork) -> Distributed:
-        """Return the program for the spec's batch.  Raises InputError if there is none."""
+        """Return the program for the batch of the spec. Raises InputError if there is none."""
         programs = self._training if spec.training else self._inference
         if spec.batch not in programs:
             known = ", ".join(map(str, self.samples))
@@ -92,30 +93,33 @@ class ImportedFamily(Family):
         split_weights: bool = False,
         attention: AttentionKernel = AttentionKernel.FUSED,
     ) -> Distributed:
-        """Return the program for a forward pass.  Weights on which no loss depends are not trained."""
+        """Return the program for a forward pass. Weights on which no loss depends are not trained."""
         model = with_attention(attention, forward)
         if not spec.training:
             return model
         return _used(Gradients(split_weights=split_weights, of_outputs=True)(model))
 
     def sample(self, spec: ImportedWork) -> tuple[ImportedWork, float]:
-        """Return the spec with the fewest samples for which there is a program, and the ratio of the batches."""
+        """Return the spec with the smallest number of samples for which there is a program.
+
+        The second value is the batch of `spec` divided by this number.
+        """
         return replace(spec, batch=self._least), spec.batch / self._least
 
     def optimizer(self, spec: ImportedWork) -> Optimizer | None:
-        """Return Adam with its state in fp32 for training, else None."""
+        """Return Adam with fp32 state for training, and None for inference."""
         return AdamUpdate() if spec.training else None
 
     def tokens(self, spec: ImportedWork) -> None:
-        """Return None: a file does not say which axis has tokens."""
+        """Return None, because a file does not tell which axis has the tokens."""
         return
 
     def objection(self, spec: ImportedWork, tensor: int) -> str:
-        """Return a reason for every tensor degree above 1: weights are not cut."""
-        return "" if tensor == 1 else "a file does not say along which axes devices could share its weights"
+        """Return an objection to every tensor degree above 1, because weights are not divided."""
+        return "" if tensor == 1 else "a file does not say along which axes devices could divide its weights"
 
     def shared_side(self, spec: ImportedWork, tensor: int) -> int:
-        """Return 0: an axis that does not divide is reported when the optimizer's state is cut."""
+        """Return 0. If an axis does not divide, the error is raised when the optimizer state is divided."""
         return 0
 
     def sizes_of(self, spec: ImportedWork) -> Mapping[str, Value]:
@@ -134,7 +138,10 @@ def _mode(spec: ImportedWork) -> str:
 
 
 def _with_roles(model: Distributed, rows: int) -> Distributed:
-    """Return the model with `batch_axis` 0 for inputs and outputs whose first axis has `rows` elements, but weights."""
+    """Return the model with roles.
+
+    An input or output whose first axis has `rows` elements gets `batch_axis` 0, unless it is a weight.
+    """
     program = model.program
     ends = [*zip(program.inputs, model.inputs, strict=True), *zip(program.outputs, model.outputs, strict=True)]
     roles = dict(model.roles)
@@ -146,9 +153,10 @@ def _with_roles(model: Distributed, rows: int) -> Distributed:
 
 
 def _with_losses(model: Distributed) -> Distributed:
-    """Return the model with its losses as outputs: its scalar results, or else the cross entropy of its results.
+    """Return the model with its losses as outputs.
 
-    The cross entropy takes the last axis of a result as classes.
+    The losses are its scalar results. If it has none, they are the cross entropy of its results, whose last axis is the
+    classes.
     """
     program = model.program
     pairs = [pair for pair in zip(program.outputs, model.outputs, strict=True) if program.types[pair[0]].dtype in REAL]
@@ -174,18 +182,21 @@ def _with_losses(model: Distributed) -> Distributed:
 
 
 def _used(model: Distributed) -> Distributed:
-    """Return the model without unused gradients among its inputs, since no operation takes the gradient of a loss."""
+    """Return the model without inputs that are gradients and that no operation uses.
+
+    No operation uses the gradient of a loss.
+    """
     kept = [pair for pair in model.piece_of.items() if model.program.uses[pair[0]] or not pair[1].name.startswith("d.")]
     program = replace(model.program, inputs=tuple(value for value, _ in kept))
     return replace(model, program=renumbered(program), inputs=tuple(piece for _, piece in kept))
 
 
 def _usual_format(name: str, model: Distributed) -> str:
-    """Return the number format of most elements of weights.  Raises InputError if there are no weights."""
+    """Return the number format of most weight elements. Raises InputError if there are no weights."""
     numbers = Counter[str]()
     for value, piece in model.piece_of.items():
         if model.role_of(piece).weight:
             numbers[model.program.types[value].dtype] += model.program.types[value].elements
     if not numbers:
-        raise InputError(name, "has no weights, so there is nothing to train or to spread")
+        raise InputError(name, "has no weights, so there is nothing to train or to distribute")
     return numbers.most_common(1)[0][0]

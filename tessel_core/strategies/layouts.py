@@ -11,13 +11,13 @@ Matrix = NDArray[np.float64]
 
 
 def balanced(costs: Sequence[Matrix]) -> tuple[int, ...] | None:
-    """Return the number of layers of each stage that minimizes the largest cost; None if no split is possible.
+    """Return the number of layers of each stage that minimizes the largest cost. None if no division is possible.
 
     Parameters
     ----------
     costs
-        For each stage, an array of shape (layers + 1, layers + 1).  Its element [i, j] is the cost of layers i to
-        j - 1, and infinite if these layers do not fit.
+        For each stage, an array of shape (layers + 1, layers + 1). Its element [i, j] is the cost of layers i to
+        j - 1. It is infinite if these layers do not fit.
     """
     layers = len(costs[0]) - 1
     best = np.full(layers + 1, np.inf)

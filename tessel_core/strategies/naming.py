@@ -12,7 +12,7 @@ from tessel_core.strategies.families import Family, find_family
 
 
 def preset_network(name: str) -> tuple[Family, Mapping[str, Any]] | None:
-    """Return the family and the sizes of a preset; None if no preset has this name."""
+    """Return the family and the sizes of a preset. None if no preset has this name."""
     for known in GRAPHS.values():
         if name in known.presets:
             return find_family(known.name), sizes_said(known.name, known.presets[name])
@@ -25,7 +25,7 @@ def preset_names() -> tuple[str, ...]:
 
 
 def sizes_said(family: str, spec: GraphSpec) -> dict[str, Any]:
-    """Return the values of a spec of `GRAPHS` that are sizes or options of a family."""
+    """Return the values of a spec of `GRAPHS` for the sizes and options of a family, by name."""
     asked = find_family(family)
     common = {each.name for each in fields(GraphSpec)}
     known = {size.name for size in asked.sizes} | set(asked.options)

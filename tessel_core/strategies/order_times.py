@@ -1,4 +1,4 @@
-"""Time the order of a pipeline for many configurations at once, as a longest path over the runs of its stages."""
+"""Compute the times of a pipeline for many configurations at once, as longest paths through the runs of its stages."""
 
 from __future__ import annotations
 
@@ -20,72 +20,72 @@ _PHASES = {BlockKind.FORWARD: 0, BlockKind.BACKWARD: 1, BlockKind.WEIGHT: 2}
 ADDING, COPYING = 3, 4
 """Indices into the seconds of a stage: adding gradients to their sums, and copying those of the first micro-batch."""
 _EXTRA_FILLINGS = (2, 3)
-"""Multiples of the pipeline's length that the two small numbers of micro-batches add to one filling per stage."""
+"""Each of the two small numbers of micro-batches is devices x (stages per device + one of these)."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The micro-batches that a device holds while a stage runs, without the running one."""
+    """The micro-batches on a device while a stage runs. The micro-batch that is running does not count."""
 
     stage: int
     phase: int
     held: tuple[tuple[int, int], ...]
-    """Pairs of a stage and the number of micro-batches whose forward pass it has run, but not yet the backward."""
+    """For each stage, the number of micro-batches that have finished the forward pass but not the backward pass."""
     kept: tuple[tuple[int, int], ...]
-    """Pairs of a stage and the number of micro-batches whose backward it has run, but not yet the weight gradients."""
+    """For each stage, the number of micro-batches that have finished the backward pass but not the weight gradients."""
     done: tuple[tuple[tuple[int, int], int], ...]
-    """For each pair of direction and stage, the number of micro-batches that the stage has run in that direction."""
+    """For each pair of direction and stage, the number of micro-batches that have finished this direction."""
     made: tuple[int, ...]
-    """Stages that have already made gradients of weights."""
+    """Stages that have already computed gradients of weights."""
 
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Seconds of the stages of several configurations.  The last axis of each array has the configurations."""
+    """Times in seconds of the stages of several configurations. The last axis of each array is the configuration."""
 
     seconds: Column
-    """Indexed by stage and phase: forward, backward, gradients of weights, adding gradients, copying the first ones."""
+    """By stage and phase: forward, backward, gradients of weights, adding gradients, copying the first gradients."""
     onward: Column
-    """Indexed by stage and direction: seconds from the end of a run until its outputs are ready."""
+    """By stage and direction: seconds from the end of a run until its outputs are ready."""
     sends: Column
-    """Indexed by stage except the last, and direction: seconds to send outputs to the next stage, or gradients back."""
+    """By stage (except the last) and direction: seconds to send outputs to the next stage, or gradients back."""
     leads: Column
-    """Indexed by stage and direction: seconds of a run before it uses an input from another stage."""
+    """By stage and direction: seconds of a run until it uses an input from another stage."""
     talks: Column | None = None
-    """Indexed by stage and phase: seconds from the start of a run to its first collective within a layer."""
+    """By stage and phase: seconds from the start of a run to the first collective among the devices of the stage."""
     trailing: Column | None = None
-    """Indexed by stage and phase: seconds by which these collectives outlast a run; None if they never do."""
+    """By stage and phase: seconds by which these collectives end after the run. None if they never do."""
     joining: Column | None = None
-    """Indexed by stage, direction and number of earlier micro-batches: seconds to join outputs that hold samples."""
+    """By stage, direction and number of earlier micro-batches: seconds to join outputs with a batch axis."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The runs of a pipeline in topological order.  All tuples up to `onto` have one element per run."""
+    """The runs of a pipeline in topological order. All tuples up to `onto` have one element per run."""
 
     stages: int
     devices: int
     stage: tuple[int, ...]
     phase: tuple[int, ...]
     turn: tuple[int, ...]
-    """Number of micro-batches that the stage has run before in this phase."""
+    """Number of micro-batches that the stage has processed before in this phase."""
     makes: tuple[bool, ...]
-    """Whether the run makes gradients of weights."""
+    """Whether the run computes gradients of weights."""
     before: tuple[int, ...]
-    """The previous run on the same device; -1 for none."""
+    """The previous run on the same device, or -1 if there is none."""
     after: tuple[int, ...]
-    """The run whose outputs this run needs; -1 for none."""
+    """The run whose outputs this run needs, or -1 if there is none."""
     onto: tuple[int, ...]
-    """The link by which the outputs leave, `STAYS` or `NOWHERE`."""
+    """The link over which the outputs are sent. `STAYS` and `NOWHERE` mean that they are not sent."""
     device_of: tuple[int, ...]
     """Device of each stage."""
     last: tuple[int, ...]
     """Last run of each stage."""
     moments: tuple[tuple[Moment, ...], ...]
-    """For each device, the moments that may have the device's peak memory."""
+    """For each device, the moments at which it may have its peak memory."""
 
     def ends(self, times: StageTimes) -> Column:
-        """Return the end of the last run of each stage in seconds, as an array of shape (stages, configurations)."""
+        """Return the end in seconds of the last run of each stage, as an array of shape (stages, configurations)."""
         count = times.seconds.shape[-1]
         ends = np.empty((len(self.stage) + 1, count))
         ends[-1] = 0.0
@@ -111,8 +111,8 @@ class Order:
                 end += joining[stage, phase, turn]
             late: Column | float = 0.0
             if talks is not None and trailing is not None:
-                # A run's collectives wait for those of the run before.  Its computation waits too, unless its own
-                # collectives outlast it: these end later instead.
+                # The collectives of a run wait for those of the run before. Its computation waits, too, unless its own
+                # collectives end later than the computation. In this case, they end later instead.
                 device = self.device_of[stage]
                 late = np.maximum(talking[device] - ready - talks[stage, phase], 0.0)
                 end += np.where(trailing[stage, phase] > 0, 0.0, late)
@@ -128,7 +128,7 @@ class Order:
     def busiest(self, seconds: Column) -> Column:
         """Return the seconds per micro-batch of the busiest device, for each configuration.
 
-        `seconds` is the array of `StageTimes`.
+        `seconds` is the array `StageTimes.seconds`.
         """
         of_stage = seconds[:, : ADDING + 1].sum(axis=1)
         of_device = np.zeros((self.devices, seconds.shape[-1]))
@@ -137,17 +137,17 @@ class Order:
 
 
 def extrapolated(fewer: Column, more: Column, share: Column, least: Column) -> Column:
-    """Return the ends for many micro-batches, extrapolated from those for two small numbers of micro-batches.
+    """Return the ends for many micro-batches, extrapolated from the ends for two small numbers of micro-batches.
 
-    Each further micro-batch adds at least the work of the busiest device.  With few micro-batches this device may not
-    yet delay the others, so the difference between the two small numbers can be too small.
+    Each further micro-batch adds at least the work of the busiest device. With few micro-batches, this device may not
+    yet delay the others. The difference between the two small numbers can then be too small.
 
     Parameters
     ----------
     fewer, more
         Ends in seconds by stage and configuration.
     share
-        For each configuration, the number of times that the difference is added.
+        For each configuration, how many times the difference is added.
     least
         For each configuration, a lower bound of the difference: the seconds of the busiest device.
     """
@@ -155,7 +155,10 @@ def extrapolated(fewer: Column, more: Column, share: Column, least: Column) -> C
 
 
 STAYS, NOWHERE = -1, -2
-"""Values of `Order.onto`: the next stage is on the same device; no other stage needs the outputs."""
+"""Values of `Order.onto`.
+
+`STAYS`: the next stage is on the same device. `NOWHERE`: no other stage needs the outputs.
+"""
 
 
 @lru_cache(maxsize=1024)
@@ -168,9 +171,9 @@ def order_of(
     training: bool = True,
     joins: bool = False,
 ) -> Order:
-    """Return the runs of a scheduler's order.  Raises InputError if the scheduler finds no order.
+    """Return the runs in the order of a scheduler. Raises InputError if the scheduler finds no order.
 
-    With `joins`, finished runs leave outputs in memory, so that moments count them in `done`.
+    With `joins`, the outputs of finished runs stay in memory. The moments then count these runs in `done`.
     """
     found = stage_order(schedule, devices, micro_batches, training, stages_per_device)
     form = (stage_form(schedule, devices, micro_batches, stages_per_device) if training else None) or LOOP
@@ -219,13 +222,13 @@ def order_of(
 
 
 _HELD, _KEPT, _DONE, _MADE, _COUNTS = 0, 1, 2, 4, 5
-"""Offsets of a stage's counts of held, kept, done (one per direction) and made, and their number; see `Moment`."""
+"""Positions of the counts of a stage (see `Moment`), and how many counts a stage has."""
 
 
 def _moments(runs: list[tuple[int, int]], split: bool, training: bool, joins: bool) -> tuple[Moment, ...]:
-    """Return the moments that may have the device's peak memory.
+    """Return the moments at which a device may have its peak memory.
 
-    A moment is left out if another one of the same stage and phase has at least as much of everything.
+    A moment is left out if another moment of the same stage and phase has at least as much of everything.
     """
     places = {stage: _COUNTS * i for i, stage in enumerate(dict.fromkeys(stage for stage, _ in runs))}
     now, seen = [0] * (_COUNTS * len(places)), set[tuple[int, int, tuple[int, ...]]]()
@@ -260,17 +263,17 @@ def _moment(stage: int, phase: int, counts: tuple[int, ...], places: dict[int, i
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Small numbers of micro-batches, and the weights of their times in the time for another number."""
+    """Small numbers of micro-batches, with weights. The weighted sum of their times is the time for another number."""
 
     few: tuple[int, ...]
     weights: tuple[float, ...]
 
 
 def counts_for(devices: int, stages_per_device: int, micro_batches: int, *, repeats: bool) -> Counts:
-    """Return the numbers of micro-batches whose times give the time of `micro_batches`, with their weights.
+    """Return the numbers of micro-batches from whose times the time for `micro_batches` follows, with their weights.
 
-    `repeats` says that the order repeats once the pipeline is full.  Each further filling then takes the same time, so
-    the time follows from those of two small numbers of micro-batches.
+    With `repeats`, the order repeats once the pipeline is full. Each further filling of the pipeline then takes the
+    same time. So the time follows from the times for two small numbers of micro-batches.
     """
     fewer, more = (devices * (times + stages_per_device) for times in _EXTRA_FILLINGS)
     if not repeats or micro_batches <= 2 * more:

@@ -1,4 +1,4 @@
-"""The order in which pipeline stages run, from a scheduler that orders stages of unit time."""
+"""The order in which pipeline stages run. A scheduler finds it for stages that all take one unit of time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.units import counted
 
 DEFAULT_ORDER = "pipedream"
 SEARCH_S = 5.0
-"""Time limit in seconds of a search that orders stages."""
+"""Time limit in seconds for a search that orders stages."""
 INTERLEAVED_ORDER = "interleaved"
 """Default order for several stages per device, as in Megatron-LM and torchtitan."""
 
@@ -29,14 +29,14 @@ def usual_order(stages_per_device: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StageForm:
-    """How stages are assigned to devices, and which blocks they have."""
+    """How stages are placed on devices, and which blocks they have."""
 
     split: bool = False
-    """Whether gradients of weights are computed in blocks of their own."""
+    """Whether gradients of weights are computed in separate blocks."""
     returns: bool = False
-    """Whether the stages go down the devices and up again (V).  Otherwise they go round the devices (loop)."""
+    """Whether stages go down the devices and up again (V). If not, they go around the devices (loop)."""
     copies: int = 1
-    """Number of copies of the network.  The second copy has its stages on the devices in reverse order (X)."""
+    """Number of copies of the network. The stages of a second copy are on the devices in reverse order (X)."""
 
     def device_of(self, stage: int, devices: int) -> int:
         """Return the device of a stage of the first copy."""
@@ -50,10 +50,11 @@ BOTH_WAYS, SPLIT_BOTH_WAYS = StageForm(copies=2), StageForm(split=True, copies=2
 
 @lru_cache(maxsize=256)
 def stage_plan(devices: int, stages_per_device: int = 1, form: StageForm = LOOP) -> MicroBatchPlan:
-    """Return a plan with a forward and a backward block per stage, and a weight block if the form splits them.
+    """Return a plan with a forward and a backward block per stage, and with a weight block if the form splits backward
+    passes.
 
-    Each block takes one unit of time.  A forward block holds one slot of memory, which the last block of the stage
-    frees.  Each device has one slot for each stage of the pipeline, as many as 1F1B needs at most.
+    Each block takes one unit of time. A forward block acquires one unit of memory, and the last block of the stage
+    releases it. Each device has one unit per stage of the pipeline, which is the most that 1F1B needs.
     """
     blocks, links = list[Block](), list[Dependency]()
     for copy in range(form.copies):
@@ -68,7 +69,7 @@ def stage_plan(devices: int, stages_per_device: int = 1, form: StageForm = LOOP)
 
 
 def _chain(devices: int, stages_per_device: int, form: StageForm, copy: int) -> tuple[list[Block], list[Dependency]]:
-    """Return the blocks of one copy and their dependencies."""
+    """Return the blocks of one copy of the network, and their dependencies."""
     down, up, after = list[Block](), list[Block](), list[Block]()
     which = "du"[copy] if form.copies > 1 else ""
     for stage in range(devices * stages_per_device):
@@ -86,7 +87,7 @@ def _chain(devices: int, stages_per_device: int, form: StageForm, copy: int) -> 
 
 
 def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageForm) -> MicroBatchPlan:
-    """Return the plan of the stages, with limits on memory only for searches: published orders need none."""
+    """Return the plan of the stages. Only searches get limits on memory, because published orders need none."""
     plan = stage_plan(devices, stages_per_device, form)
     if scheduler not in BASELINES:
         return plan
@@ -94,16 +95,16 @@ def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageF
 
 
 def _config_of(scheduler: str) -> Any:
-    """Return a scheduler's default options, with the time limit `SEARCH_S` since a sweep needs many orders."""
+    """Return the default options of a scheduler. The time limit is `SEARCH_S`, because a grid needs many orders."""
     config = find_scheduler(scheduler).config()
     return replace(config, time_limit=SEARCH_S) if "time_limit" in options_of(config) else config
 
 
 @lru_cache(maxsize=4096)
 def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> StageForm | None:
-    """Return a form whose plan suits the scheduler; None if there is none.
+    """Return a form whose plan the scheduler can order. None if there is none.
 
-    Searches get the form with the most freedom: split backward passes, and a V for two stages per device.
+    Searches get the form with the most freedom: split backward passes, and a V if there are two stages per device.
     """
     find = find_scheduler(scheduler)
     forms = [LOOP] + [SPLIT] * (stages_per_device == 1) + [SPLIT_V] * (stages_per_device == 2)
@@ -119,13 +120,16 @@ def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_devi
 
 
 def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> str:
-    """Return why the scheduler cannot order these stages and micro-batches; empty if it can."""
+    """Return why the scheduler cannot order these stages and micro-batches. Empty if it can."""
     if stage_form(scheduler, devices, micro_batches, stages_per_device) is not None:
         return ""
     found = find_scheduler(scheduler)
     even = stage_form(scheduler, devices, micro_batches + 1, stages_per_device) if micro_batches % 2 else None
     if even is not None and even.copies > 1:
-        return f"{found.title} runs the network both ways, half of the micro-batches each, and {micro_batches} are odd"
+        return (
+            f"{found.title} runs half of the micro-batches in each direction, "
+            f"so their number must be even, got {micro_batches}"
+        )
     form = SPLIT if found.splits and stages_per_device == 1 else SPLIT_V if found.splits else LOOP
     return found.why_not(_plan_for(scheduler, devices, stages_per_device, form), micro_batches)
 
@@ -134,9 +138,10 @@ def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per
 def stage_order(
     scheduler: str, devices: int, micro_batches: int, training: bool = True, stages_per_device: int = 1
 ) -> Schedule:
-    """Return the schedule of the stages.  Raises InputError if the scheduler does not suit or finds no schedule.
+    """Return the schedule of the stages.
 
-    In inference all published orders are the same: every stage runs each micro-batch as soon as it arrives.
+    Raises InputError if the scheduler cannot order them or finds no schedule. In inference, all published orders are
+    the same: every stage runs each micro-batch as soon as it arrives.
     """
     form = stage_form(scheduler, devices, micro_batches, stages_per_device) or LOOP
     if training:
@@ -148,11 +153,16 @@ def stage_order(
         report = solve_schedule(usual, plan, micro_batches)
     if report.solution is None:
         stages = counted(devices * stages_per_device, "stage")
-        raise InputError("schedule", f"{scheduler} finds none for {stages} and {counted(micro_batches, 'micro-batch')}")
+        raise InputError(
+            "schedule", f"{scheduler} finds no order for {stages} and {counted(micro_batches, 'micro-batch')}"
+        )
     return report.solution
 
 
 def chain_schedulers() -> tuple[str, ...]:
-    """Return the names of the schedulers that can order one or two stages per device, the default first."""
+    """Return the names of the schedulers that can order one or two stages per device.
+
+    The default scheduler comes first.
+    """
     suiting = [name for name in SCHEDULERS if any(stage_form(name, 2, 4, several) for several in (1, 2))]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))

@@ -21,30 +21,31 @@ from tessel_core.strategies.strategy import Simulated, Strategy
 from tessel_core.units import show_time, to_ticks
 
 _TIME_TOLERANCE = 1e-6
-"""Relative difference below which two times differ only by rounding."""
+"""Two times count as equal if they differ by less than this fraction, which comes from rounding."""
 _KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD, WEIGHT_PHASE: BlockKind.WEIGHT}
-"""Kinds of blocks by phase; operations of other phases belong to no micro-batch."""
+"""Kind of block for each phase. Operations of other phases belong to no micro-batch."""
 
 Run = tuple[BlockKind, int]
-"""The kind of a block, and its stage."""
+"""Kind of a block, and its stage."""
 
 
 @dataclass(frozen=True)
 class _Costs:
-    """Mean seconds per micro-batch, in one group of devices that has all stages."""
+    """Mean seconds per micro-batch in one group of devices that together have all stages."""
 
     busy: dict[Run, float] = field(default_factory=lambda: defaultdict(float))
     lag: dict[tuple[Run, Run], float] = field(default_factory=lambda: defaultdict(float))
 
 
 def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> MicroBatchPlan:
-    """Return a plan of the stages in ns and bytes.  Each of its devices represents all devices with the same stages.
+    """Return a plan of the stages in nanoseconds and bytes. Each device of it represents all devices with the same
+    stages.
 
-    The duration of a block is the mean time in which its stage is busy with one micro-batch.  Transfers between stages
-    are lags.  A block holds the values that later blocks of its micro-batch need.  All other memory (weights, gradients
-    and temporary memory of a run) is static memory of the device.  It is chosen so that the plan has the peaks of the
-    simulation in the strategy's own order.  The plan leaves out the optimizer's step and the reductions over replicas,
-    which come after the pipeline.
+    The duration of a block is the mean time in which its stage is busy with a micro-batch. Transfers between stages are
+    lags. A block acquires memory for the values that later blocks of its micro-batch need. All other memory is static
+    memory of the device: weights, gradients, and temporary memory of a run. Its size is chosen so that, in the order of
+    the strategy, the plan has the same peaks as the simulation. The plan leaves out the optimizer step and the
+    reductions over replicas, which come after the pipeline.
 
     Raises InputError for a single stage, for orders with two copies of the network, and if the groups of devices that
     run a stage need different times.
@@ -77,7 +78,7 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
 
 
 def _form(trace: Trace, strategy: Strategy) -> StageForm:
-    """Return the form of the simulated program's stages.  In inference they go round the devices in every order."""
+    """Return the form of the stages of the simulated program. In inference, stages always go around the devices."""
     return strategy.form if trace.program.is_training else LOOP
 
 
@@ -99,7 +100,7 @@ def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
             spans[group, (kind, stage), part].append((start, start + seconds))
         elif device == trace.program.types[op.inputs[0]].device:
             place = ranks.coordinate(trace.program.types[op.outputs[0]].device, "pipeline")
-            # The receiver is the next stage on the target device in the direction of the pass.
+            # The receiver is the next stage on the target device, in the direction of the pass.
             way, to = (1, stage + 1) if kind is BlockKind.FORWARD else (-1, stage - 1)
             while _form(trace, strategy).device_of(to, strategy.pipeline) != place:
                 to += way
@@ -131,9 +132,9 @@ def _check_alike(groups: list[_Costs], strategy: Strategy) -> None:
 
 
 def _held(trace: Trace, workers: list[int], strategy: Strategy) -> dict[Run, int]:
-    """Return the change of memory of each block in bytes, as a mean over micro-batches.
+    """Return the change of memory by each block in bytes, averaged over micro-batches.
 
-    A block acquires the values that later blocks of its micro-batch need, rounded up, and frees the values that no
+    A block acquires the values that later blocks of its micro-batch need, rounded up. It releases the values that no
     later block needs.
     """
     program, owner, maker = trace.program, owners(trace.program).tolist(), trace.made_by.tolist()
@@ -157,7 +158,7 @@ def _held(trace: Trace, workers: list[int], strategy: Strategy) -> dict[Run, int
 
 
 def _static(trace: Trace, workers: list[int], strategy: Strategy, held: Mapping[Run, int]) -> list[int]:
-    """Return the static memory of each device: its peak less the largest memory of the micro-batches in flight."""
+    """Return the static memory of each device: its peak minus the largest memory of micro-batches in flight."""
     running, most = [0] * strategy.pipeline, [0] * strategy.pipeline
     training = trace.program.is_training
     shape = strategy.pipeline, strategy.micro_batches, training, strategy.stages_per_device
@@ -170,7 +171,11 @@ def _static(trace: Trace, workers: list[int], strategy: Strategy, held: Mapping[
 
 
 def _links(runs: list[Run], costs: _Costs) -> tuple[Dependency, ...]:
-    """Return the dependencies of the blocks: along the chain, on senders, and of weight blocks on their backward."""
+    """Return the dependencies of the blocks.
+
+    A block depends on the block of the previous stage. If tensors are sent, it depends on their senders. A weight block
+    depends on its backward block.
+    """
     chain = [run for run in runs if run[0] is not BlockKind.WEIGHT]
     after = [((BlockKind.BACKWARD, stage), (kind, stage)) for kind, stage in runs if kind is BlockKind.WEIGHT]
     lags = dict.fromkeys([*pairwise(chain), *after], 0.0) | dict(costs.lag)

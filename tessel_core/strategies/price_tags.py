@@ -1,4 +1,7 @@
-"""Price possible speed-ups of a recommended strategy: each change is made alone and timed by blocks."""
+"""Price changes that could make a recommended strategy faster.
+
+Each change is made alone, and its step time computed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tessel_core.strategies.recommendation import Candidate, Question, Recommend
 from tessel_core.strategies.strategy import Semantics, Strategy, why_not
 
 MORE_MEMORY = 1.1
-"""Factor on the memory of each device, for which the search is repeated."""
+"""Factor on the memory of each device. The search is repeated with this memory."""
 LINK_SPEEDS = (0.5, 2.0)
 """Factors on the bandwidth of links."""
 MORE_MEMORY_CHANGE, LINKS, LAYER, MICRO_BATCH = "memory", "links", "layer", "micro-batch"
@@ -23,35 +26,36 @@ MORE_MEMORY_CHANGE, LINKS, LAYER, MICRO_BATCH = "memory", "links", "layer", "mic
 
 @dataclass(frozen=True, slots=True)
 class PriceTag:
-    """One change, and the step that it leads to."""
+    """A change, and the strategy and step time after it."""
 
     kind: str
     """`MORE_MEMORY_CHANGE`, `LINKS`, `LAYER` or `MICRO_BATCH`."""
     change: str
     """The change as a clause: "twice the bandwidth between nodes"."""
     candidate: Candidate
-    """The strategy after the change, with its time and memory."""
+    """The strategy after the change, with its step time and memory."""
 
 
 @dataclass(frozen=True)
 class PriceQuestion:
-    """A question for the step time after each change; equal questions have equal answers."""
+    """Asks for the step time after each change. Equal questions have equal answers."""
 
     asked: Question
     candidate: Candidate
 
     def solve(self, control: Control) -> tuple[PriceTag, ...]:
-        """Price every change; if stopped, return the changes priced so far."""
+        """Price every change. If `control` stops, return the changes priced so far."""
         return price_tags(self.asked, self.candidate, control)
 
 
 def price_tags(
     asked: Question, candidate: Candidate, control: Control, table: BlockTable | None = None
 ) -> tuple[PriceTag, ...]:
-    """Price other links, a moved layer and larger micro-batches for the strategy, and more memory for all strategies.
+    """Return the step times with other links, with a moved layer, with larger micro-batches, and with more memory.
 
-    `table` may hold the blocks of the question's search.  More memory comes last, since it needs another search of all
-    ranges.  If stopped, return the tags so far.
+    Links, layer and micro-batches change the given strategy. With more memory, the search is repeated for all
+    strategies, so this change comes last. `table` may have the blocks of the question's search. If `control` stops,
+    return the changes priced so far.
     """
     table = table or BlockTable(asked.family, asked.spec, asked.mesh)
     found = list[PriceTag]()
@@ -71,7 +75,7 @@ def _tags(asked: Question, candidate: Candidate, control: Control, table: BlockT
 
 
 def _other_links(asked: Question, strategy: Strategy) -> Iterator[PriceTag]:
-    """Yield half and twice the bandwidth between nodes, or within the node if there is one."""
+    """Yield half and twice the bandwidth between nodes. If there is only one node, change the bandwidth inside it."""
     if strategy.devices == 1:
         return
     several = len({device.node for device in asked.mesh.devices[: strategy.devices]}) > 1
@@ -85,7 +89,7 @@ def _other_links(asked: Question, strategy: Strategy) -> Iterator[PriceTag]:
 
 
 def _moved_layer(asked: Question, strategy: Strategy, table: BlockTable) -> Iterator[PriceTag]:
-    """Yield the fastest layout that fits after one layer has moved to a neighbouring stage."""
+    """Yield the fastest layout that fits after one layer was moved to a neighbouring stage."""
     layers = list(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))
     ways = [(s, t) for s in range(len(layers)) for t in (s - 1, s + 1) if 0 <= t < len(layers) and layers[s] > 1]
     moved = list[Strategy]()
@@ -105,7 +109,7 @@ def _moved_layer(asked: Question, strategy: Strategy, table: BlockTable) -> Iter
 
 
 def _larger_micro_batches(asked: Question, strategy: Strategy, table: BlockTable) -> Iterator[PriceTag]:
-    """Yield half as many micro-batches of twice as many samples."""
+    """Yield the strategy with half as many micro-batches, each with twice as many samples."""
     half, odd = divmod(strategy.micro_batches, 2)
     if odd:
         return
@@ -117,7 +121,7 @@ def _larger_micro_batches(asked: Question, strategy: Strategy, table: BlockTable
 
 
 def _more_memory(asked: Question, control: Control, table: BlockTable) -> Iterator[PriceTag]:
-    """Yield the fastest strategy of all ranges on devices with more memory."""
+    """Yield the fastest of all strategies on devices with more memory."""
     mesh = scaled_memory(asked.mesh, MORE_MEMORY)
     if mesh == asked.mesh:
         return
@@ -127,7 +131,7 @@ def _more_memory(asked: Question, control: Control, table: BlockTable) -> Iterat
 
 
 def scaled_memory(mesh: DeviceMesh, factor: float) -> DeviceMesh:
-    """Return the mesh with the memory of every device multiplied and rounded to bytes."""
+    """Return the mesh with the memory of every device multiplied by `factor` and rounded to bytes."""
 
     def scaled(device: Device) -> Device:
         if device.memory_capacity is None:
@@ -138,7 +142,7 @@ def scaled_memory(mesh: DeviceMesh, factor: float) -> DeviceMesh:
 
 
 def scaled_links(mesh: DeviceMesh, factor: float, *, between_nodes: bool) -> DeviceMesh:
-    """Return the mesh with the bandwidth of its links between nodes, or of those within nodes, multiplied."""
+    """Return the mesh with `factor` times the bandwidth of links: those between nodes, or those within nodes."""
     node = {device.name: device.node for device in mesh.devices}
 
     def scaled(link: Link | None) -> Link | None:

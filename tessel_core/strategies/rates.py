@@ -1,4 +1,4 @@
-"""Rates of a training step: samples per second, tokens per second, and model FLOPs utilisation."""
+"""Rates of a training step: samples per second, tokens per second, and model FLOPs utilization."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.strategy import Strategy
 
 _BACKWARD_PRODUCTS = 2
-"""The backward pass of a product is two products: one for the gradient of its input and one for its weight."""
+"""Number of products in the backward pass of a product: the gradients of its input and of its weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRates:
-    """Rates of a step.  A rate is None if the network has no tokens or the peak of the device is unknown."""
+    """Rates of a step. A rate is None if the network has no tokens, or if the peak rate of the device is unknown."""
 
     samples_per_s: float
     tokens_per_s_per_device: float | None
     model_flops_utilization: float | None
-    """FLOPs of the model without recomputation, divided by (step time x devices x peak rate of the format)."""
+    """FLOPs of the model without recomputation, divided by (step time x devices x peak rate for the number format)."""
 
 
 def step_rates(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, seconds: float) -> StepRates:
-    """Return the rates of a step that takes `seconds` on the first devices of a mesh."""
+    """Return the rates of a step that takes `seconds` on the devices of the strategy, the first ones of the mesh."""
     tokens, device_seconds = family.tokens(spec), seconds * strategy.devices
     peak = mesh.devices[0].peak(spec.dtype)
     return StepRates(
@@ -38,7 +38,7 @@ def step_rates(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh,
 
 @lru_cache(maxsize=256)
 def model_flops(family: Family, spec: Spec) -> float:
-    """Return the FLOPs of the matrix products of one step.  Masked scores of causal attention do not count."""
+    """Return the FLOPs of all matrix products in one step. Scores that a causal mask hides do not count."""
     sample, times = family.sample(spec)
     program = family.build(sample).program
     forward = 0.0

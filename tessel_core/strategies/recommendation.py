@@ -1,10 +1,11 @@
-"""Find the fastest strategy of a network on a cluster: each configuration of the ranges is timed or ruled out.
+"""Find the fastest strategy for a network on a cluster. The step time of each configuration is computed or ruled out.
 
-Configurations are timed by the blocks of their layers (`block_engine.py`).  A configuration is ruled out without being
-timed if another one is at least as fast as its lower bound on time, and needs no more memory than its lower bound on
-memory.  The bound on time is the work of one device for all micro-batches, the time in which a micro-batch reaches the
-device's first stage and returns from it, and the optimizer's step.  The bound on memory is the memory that stays in use
-during the whole step, and the micro-batches that a device holds in every order (`Staged`).
+Step times are computed from blocks of layers (`block_engine.py`). For each configuration there is also a lower bound on
+its step time and on its memory. A configuration is ruled out without computing its step time if another configuration
+is at least as fast as the first bound and needs at most as much memory as the second bound. The bound on step time has
+three terms: the work of one device for all micro-batches, the time in which a micro-batch reaches the device's first
+stage and returns from it, and the optimizer step. The bound on memory has two: memory that is used during the whole
+step, and the micro-batches that a device holds in every order (`Staged`).
 """
 
 from __future__ import annotations
@@ -35,22 +36,26 @@ from tessel_core.units import show_time
 
 FAST_ORDER = "1f1b"
 _MIN_TOKENS_PER_DEVICE = 4096
-"""Smallest share of a sample's tokens per device for which context parallelism is tried by default."""
+"""By default, context parallelism is tried only if each device gets at least this many tokens of a sample."""
 _FIRST_BATCH, _BATCH = 16, 256
-"""Configurations that are timed together; a smaller batch until the first one fits, so that an answer comes early."""
+"""Number of configurations that are computed together: before the first one fits, and after.
+
+The smaller number gives a first answer early.
+"""
 CONFIGURATIONS_PER_SECOND = 300
-"""Measured on two cores: 310 of Llama 3.1 70B on 64 H100s, 360 of DeepSeek-V3 on 2,048."""
+"""Speed of the search, measured on two cores: 310 for Llama 3.1 70B on 64 H100s, and 360 for DeepSeek-V3 on 2,048."""
 _MAX_PROMISING = 32
-"""Configurations that are timed before all others, so that a good answer is known early."""
+"""Number of configurations that are computed before all others, so that a good answer is known early."""
 _CONFIGURATIONS_PER_REPORT = 64
-"""Configurations that are bounded between two reports of progress."""
+"""Number of configurations whose bounds are computed between two progress reports."""
 TOO_LARGE = "it does not fit into memory"
 """Reason for configurations that need more memory than a device has."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRanges:
-    """Values to try for each field of `Strategy`.  Empty ranges are chosen from the network and the cluster.
+    """Values to try for each field of `Strategy`. For an empty range, values are chosen from the network and the
+    cluster.
 
     Raises InputError for a value below 1, or below 0 for `zero`.
     """
@@ -63,9 +68,12 @@ class SearchRanges:
     micro_batch_size: tuple[int, ...] = (1, 2, 4, 8)
     recompute: tuple[Recompute, ...] = tuple(Recompute)
     zero: tuple[int, ...] = (1, 2, 3)
-    """Stages of ZeRO.  Strategies with a single replica have stage 0."""
+    """Stages of ZeRO. Strategies with a single replica always have stage 0."""
     schedule: tuple[str, ...] = (FAST_ORDER,)
-    """Orders of pipelines with one stage per device.  Several stages per device always run interleaved 1F1B."""
+    """Orders for pipelines with one stage per device.
+
+    Pipelines with several stages per device always use interleaved 1F1B.
+    """
     rank_order: tuple[RankOrder | None, ...] = (None,)
     context_method: tuple[ContextMethod, ...] = (ContextMethod.RING,)
     grad_dtype: str = "fp32"
@@ -81,7 +89,7 @@ class SearchRanges:
                 raise InputError(each.name.replace("_", "-"), f"must be at least {least}, got {min(numbers)}")
 
     def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
-        """Return the ranges with default values in place of empty ranges."""
+        """Return the ranges with default values for the empty ones."""
         node = max(sum(d.node == node for d in mesh.devices) for node in {d.node for d in mesh.devices})
         tensor = tuple(each for each in divisors(node) if devices % each == 0) if shared.weights else (1,)
         context = tuple(each for each in divisors(node) if shared.sequence >= each * _MIN_TOKENS_PER_DEVICE) or (1,)
@@ -95,7 +103,7 @@ class SearchRanges:
         )
 
     def without_training(self) -> SearchRanges:
-        """Return the ranges without recomputation and ZeRO, which only training has."""
+        """Return the ranges for inference, without recomputation and ZeRO."""
         return replace(self, recompute=(Recompute.NONE,), zero=(0,))
 
 
@@ -110,17 +118,20 @@ def divisors(number: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Question:
-    """A network, a mesh and the ranges to try.  A step takes `spec.batch` samples and uses all devices of the mesh."""
+    """A network, a mesh and the ranges to try.
+
+    A step processes `spec.batch` samples and uses all devices of the mesh.
+    """
 
     family: Family
     spec: Spec
     mesh: DeviceMesh
     ranges: SearchRanges = field(default_factory=SearchRanges)
     first: int | None = None
-    """Number of devices to use, from the first one of the mesh on; None for all devices."""
+    """Use only this many devices, the first ones of the mesh. None uses all devices."""
 
     def solve(self, control: Control) -> Recommendation:
-        """Return the recommendation; if stopped, the best strategy so far."""
+        """Return the recommendation. If `control` stops, return the best strategy so far."""
         return recommend(self, control)
 
     @property
@@ -130,12 +141,12 @@ class Question:
 
     @property
     def halved(self) -> Question | None:
-        """The question on the first half of the devices; None if their number is odd."""
+        """The question for the first half of the devices. None if their number is odd."""
         return None if self.devices % 2 else replace(self, first=self.devices // 2)
 
     @property
     def size(self) -> int:
-        """Number of strategies, counted without building them."""
+        """Number of strategies. It is computed without building them."""
         return sum(math.prod(map(len, axes)) for _, _, axes in self._groups())
 
     def strategies(self) -> Iterator[Strategy]:
@@ -155,7 +166,7 @@ class Question:
                 )
 
     def _groups(self) -> Iterator[tuple[Strategy, int, tuple[Sequence[Any], ...]]]:
-        """Yield a strategy with its degrees, a number of micro-batches, and the values to try for other fields."""
+        """Yield a strategy with its degrees, a number of micro-batches, and the values to try for the other fields."""
         training = self.family.optimizer(self.spec) is not None
         asked = self._asked if training else self._asked.without_training()
         for tensor, context, pipeline in product(asked.tensor, asked.context, asked.pipeline):
@@ -187,19 +198,22 @@ class Question:
 
     @property
     def _asked(self) -> SearchRanges:
-        """The ranges without empty ones."""
+        """The ranges, with default values for the empty ones."""
         return self.ranges.filled(self._shared, self.mesh, self.devices, self.spec.layers)
 
     @property
     def least_batch(self) -> int | None:
-        """Smallest batch that a configuration of the ranges can divide; None if no degrees suit the devices."""
+        """Smallest batch that some configuration of the ranges can divide.
+
+        None if no degrees fit the number of devices.
+        """
         asked = self._asked
         groups = {math.prod(each) for each in product(asked.tensor, asked.context, asked.pipeline)}
         whole = [self.devices // group for group in groups if self.devices % group == 0]
         return min(whole) * min(asked.micro_batch_size) if whole else None
 
     def _orders(self, asked: SearchRanges, pipeline: int) -> list[tuple[str, int]]:
-        """Return pairs of a schedule and the number of stages per device."""
+        """Return pairs of a schedule and a number of stages per device."""
         if pipeline == 1:
             return [(asked.schedule[0], 1)]
         found = [(schedule, 1) for schedule in asked.schedule if 1 in asked.stages_per_device]
@@ -208,7 +222,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A strategy that fits into memory, and its time and memory."""
+    """A strategy that fits into memory, with its step time and memory."""
 
     strategy: Strategy
     outcome: StrategyResult
@@ -221,63 +235,64 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The result of a search: the candidates, and the number of configurations that were ruled out or impossible."""
+    """The result of a search: the candidates, and how many configurations were ruled out or impossible."""
 
     question: Question
     candidates: tuple[Candidate, ...]
-    """Configurations that were timed and fit, the fastest first."""
+    """Configurations that fit and whose step time was computed, fastest first."""
     configurations: int
     ruled_out: int
-    """Configurations that a lower bound shows to be no better than a candidate in time and memory."""
+    """Number of configurations whose lower bounds show that a candidate is at least as good in time and in memory."""
     infeasible: Mapping[str, int]
-    """Number of impossible configurations by reason, the most frequent reason first."""
+    """Number of impossible configurations for each reason, most frequent reason first."""
     nearest: tuple[Strategy, float] | None
-    """If nothing fits, the strategy that lacks the least memory, and a lower bound of the bytes that it needs."""
+    """If nothing fits, the strategy that lacks the least memory, with a lower bound of the bytes that it needs."""
     bound_s: float | None
-    """Lower bound of the step time in seconds, for all configurations that fit, with the layouts that were chosen.
+    """Lower bound in seconds of the step time of all configurations that fit, with the layouts that were chosen for
+    them.
 
     None if nothing fits or the search was stopped.
     """
     complete: bool
-    """Whether every configuration was timed or ruled out."""
+    """Whether every configuration was either computed or ruled out."""
 
     @property
     def best(self) -> Candidate | None:
-        """The fastest candidate; None if nothing fits."""
+        """The fastest candidate. None if nothing fits."""
         return self.candidates[0] if self.candidates else None
 
     @property
     def simulated(self) -> int:
-        """Number of configurations that were timed and fit."""
+        """Number of configurations that fit and whose step time was computed."""
         return len(self.candidates)
 
     @property
     def front(self) -> tuple[Candidate, ...]:
-        """Candidates on the Pareto front of time and memory, the fastest first."""
+        """Candidates on the Pareto front of step time and memory, fastest first."""
         return tuple(front_of(self.candidates))
 
     @property
     def leanest(self) -> Candidate | None:
-        """The candidate of the front that needs the least memory; None if nothing fits."""
+        """The candidate on the front that needs the least memory. None if nothing fits."""
         return self.front[-1] if self.candidates else None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The result for some of the configurations, with the fields of `Recommendation`."""
+    """The result for a part of the configurations. Its fields mean the same as those of `Recommendation`."""
 
     candidates: tuple[Candidate, ...]
     ruled_out: int
     infeasible: Mapping[str, int]
     nearest: tuple[Strategy, float] | None
     bound_s: float
-    """Infinite if nothing fits."""
+    """Lower bound of the step time in seconds. Infinite if nothing fits."""
 
 
 def recommend(question: Question, control: Control | None = None, table: BlockTable | None = None) -> Recommendation:
-    """Time or rule out every configuration of the question; if stopped, return the best strategy so far.
+    """Compute or rule out every configuration of the question, and return the recommendation.
 
-    `table` may have blocks of the same network and mesh.
+    If `control` stops, return the best strategy so far. `table` may have blocks of the same network and mesh.
 
     Raises InputError if no configuration divides the batch, and for more than `MOST_CONFIGURATIONS` configurations.
     """
@@ -292,7 +307,7 @@ def recommend(question: Question, control: Control | None = None, table: BlockTa
 
 
 def asked_strategies(question: Question) -> list[Strategy]:
-    """Return every strategy of a question.  Raises InputError as `recommend`."""
+    """Return every strategy of a question. Raises InputError in the cases of `recommend`."""
     size = question.size
     if not size:
         raise InputError("global-batch", _no_division(question))
@@ -304,7 +319,7 @@ def asked_strategies(question: Question) -> list[Strategy]:
 
 
 def promising(question: Question, asked: Sequence[Strategy], table: BlockTable) -> list[Strategy]:
-    """Return the strategies to time first, so that a good answer is known early."""
+    """Return the strategies whose step times are computed first, so that a good answer is known early."""
     rows = min(question.spec.batch // (each.data * each.micro_batches) for each in asked)
     estimates = Estimates(BlockEngine(table), question.spec, question.devices, rows)
     return estimates.promising(asked, _least_memory(question), _MAX_PROMISING)
@@ -313,14 +328,17 @@ def promising(question: Question, asked: Sequence[Strategy], table: BlockTable) 
 def judge(
     question: Question, some: Sequence[Strategy], table: BlockTable, control: Control, front: Sequence[Candidate] = ()
 ) -> Judged:
-    """Time strategies, or rule them out by other candidates among them or by those of `front`, until stopped."""
+    """Compute strategies, or rule them out by candidates among them or in `front`, until `control` stops."""
     search = _Search(question, control, table, len(some), front)
     search.judge(some)
     return search.judged
 
 
 def together(question: Question, size: int, parts: Sequence[Judged]) -> Recommendation:
-    """Return the recommendation from the results for parts of its `size` configurations."""
+    """Combine the results for parts of the configurations into a recommendation.
+
+    `size` is the number of configurations.
+    """
     timed = sorted((c for part in parts for c in part.candidates), key=lambda each: (each.outcome.latency, each.peak))
     reasons = Counter[str]()
     for part in parts:
@@ -342,18 +360,18 @@ def together(question: Question, size: int, parts: Sequence[Judged]) -> Recommen
 
 
 def _no_division(question: Question) -> str:
-    """Return why no configuration divides the batch, and the nearest batches that a configuration divides."""
+    """Return why no configuration divides the batch, and the nearest batches that some configuration divides."""
     batch, least = question.spec.batch, question.least_batch
     if least is None:
-        return f"no degrees of these ranges multiply to {question.devices} devices"
+        return f"no degrees in these ranges have a product of {question.devices}, the number of devices"
     below = batch // least * least
     nearest = " and ".join(str(each) for each in (below, below + least) if each)
-    why = f"{batch} samples do not divide into micro-batches on {question.devices} devices of these ranges"
-    return f"{why}; the nearest that do: {nearest}"
+    why = f"{batch} samples do not divide into micro-batches on {question.devices} devices with these ranges"
+    return f"{why}; the nearest batches that do: {nearest}"
 
 
 def _least_memory(question: Question) -> float:
-    """Return the memory of the device with the least memory in bytes; infinite if no device has a limit."""
+    """Return the memory in bytes of the device that has the least. It is infinite if no device has a limit."""
     limits = [device.memory_capacity for device in question.mesh.devices]
     return min((limit for limit in limits if limit is not None), default=math.inf)
 
@@ -375,11 +393,11 @@ class _Search:
         return Judged(tuple(self._timed), self._ruled_out, self._reasons, self._nearest, self._bound)
 
     def judge(self, some: Sequence[Strategy]) -> None:
-        """Compute the bounds of the strategies, and time those that no candidate rules out."""
+        """Compute the bounds of the strategies. Then compute the step times of those that no candidate rules out."""
         self._judge(list(self._staged(some)))
 
     def _judge(self, every: Sequence[Staged]) -> None:
-        """Time or rule out the configurations in ascending order of their bounds on time."""
+        """Compute or rule out the configurations. They are sorted by their lower bounds on step time."""
         waiting = list[Staged]()
         for seconds, staged in sorted(((each.least_seconds, each) for each in every), key=lambda pair: pair[0]):
             if self._control.stopped:
@@ -403,7 +421,7 @@ class _Search:
         self._reasons[reason] += 1
 
     def _staged(self, asked: Sequence[Strategy]) -> Iterator[Staged]:
-        """Yield the stages of each possible configuration, with its layout; count the others by reason."""
+        """Yield the stages of each possible configuration, with its layout. Count the impossible ones by reason."""
         family, spec, mesh = self._question.family, self._question.spec, self._question.mesh
         for strategy in asked:
             if self._control.stopped:
@@ -427,7 +445,7 @@ class _Search:
                 self._refused(error.why)
 
     def _time(self, some: Sequence[Staged]) -> None:
-        """Time the configurations, and add those that fit to the candidates and to the front."""
+        """Compute the step times of the configurations. Add those that fit to the candidates and to the front."""
         new = list[Candidate]()
         for staged, outcome in zip(some, self._engine.timed(some), strict=True):
             if outcome.reason:
@@ -440,7 +458,7 @@ class _Search:
         self._report(f"{len(self._timed):,} configurations timed")
 
     def _report(self, phase: str) -> None:
-        """Report progress with the best step so far."""
+        """Report the phase of the search, with the best step time so far."""
         best = Fraction(self._front[0].outcome.latency) if self._front else None
         self._control.report(phase, best, None)
 
@@ -450,7 +468,7 @@ class _Search:
 
 
 def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the Pareto front of time and memory, the fastest candidate first."""
+    """Return the Pareto front of step time and memory, fastest candidate first."""
     found = list[Candidate]()
     for each in sorted(candidates, key=lambda c: (c.outcome.latency, c.peak)):
         if not found or each.peak < found[-1].peak:

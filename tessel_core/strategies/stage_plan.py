@@ -1,4 +1,4 @@
-"""Convert a strategy's stages to a micro-batch plan, which any scheduler can order."""
+"""Convert the stages of a strategy to a micro-batch plan, which any scheduler can order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KINDS = (BlockKind.FORWARD, BlockKind.BACKWARD, BlockKind.WEIGHT)
 
 
 def stage_plan_of(name: str, staged: Staged, ranks: Ranks, mesh: DeviceMesh) -> MicroBatchPlan:
-    """Return a plan of the stages in ns and bytes.  Each of its devices represents all ranks at its place.
+    """Return a plan of the stages in nanoseconds and bytes. Each device of it represents all ranks at its position.
 
-    The backward block includes the addition of gradients, which only the first micro-batch does not need.  Temporary
-    memory of a run counts as static memory.  The plan leaves out the reductions over replicas and the optimizer's step,
+    The backward block includes the time to add gradients, which only the first micro-batch does not need. Temporary
+    memory of a run counts as static memory. The plan leaves out the reductions over replicas and the optimizer step,
     which come after the pipeline.
     """
     strategy, stages = staged.asked.strategy, staged.stages

@@ -1,4 +1,4 @@
-"""Compute the costs of stages as sums of blocks: time per micro-batch, memory, and the exchanges of replicas."""
+"""Compute the costs of stages from blocks: time per micro-batch, memory, and communication between replicas."""
 
 from __future__ import annotations
 
@@ -16,39 +16,51 @@ from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
 _MIN_JOINED_SHARE = 5e-5
-"""Outputs that micro-batches join are ignored below this share of a stage's memory, for example one loss per sample."""
+"""Outputs that micro-batches join are ignored if they are smaller than this fraction of a stage's memory.
+
+An example is one loss per sample.
+"""
 MAX_BUCKETED_WEIGHTS = 500
-"""Largest number of weights of a stage that fill shared buckets.  With more, each layer has buckets of its own."""
+"""Up to this number of weights in a stage, buckets contain weights of several layers.
+
+With more, each layer has its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Seconds in which replicas exchange weights and gradients of one layer, and the bytes that each replica has."""
+    """Seconds in which replicas exchange a layer's weights and gradients, and the bytes that each replica holds."""
 
     gather: float
-    """Seconds to gather sharded weights, except those of the root."""
+    """Seconds to gather weights that are divided among replicas, except those of the root."""
     copy: float
     """Seconds to copy the gathered weights out of their buffers."""
     root: float
-    """Seconds to gather and copy the weights of the root, once for the forward and the backward pass."""
+    """Seconds to gather and copy the weights of the root.
+
+    This is done once for both the forward and the backward pass.
+    """
     scatter: float
-    """Seconds to reduce and scatter the gradients of a micro-batch."""
+    """Seconds to reduce-scatter the gradients of a micro-batch."""
     first: float
-    """Seconds to reduce and scatter the gradients of its first part, which nothing overlaps in the next micro-batch."""
+    """Seconds to reduce-scatter the gradients of the layer's first part.
+
+    Nothing in the next micro-batch overlaps with it.
+    """
     reduce: float
     """Seconds to reduce gradients at the end of the step."""
     update: float
     """Seconds to gather updated weights at the end of the step."""
     adding: float
-    """Seconds to add the gradients of a micro-batch, or a replica's part of them, to their sums."""
+    """Seconds to add the gradients of a micro-batch to their sums. A replica adds only its own part of them."""
     copying: float
-    """Seconds to copy the gradients of the first micro-batch, or a replica's part of them."""
+    """Seconds to copy the gradients of the first micro-batch. A replica copies only its own part of them."""
     weights: float
     """Bytes of weights."""
     gradients: float
-    """Bytes of gradients between micro-batches."""
+    """Bytes of gradients that are kept between micro-batches."""
     reduced: float
-    """Bytes of gradients after they are reduced at the end of the step."""
+    """Bytes of gradients after the reduction at the end of the step."""
     state: float
     """Bytes of the optimizer's state."""
     numbers: float
@@ -57,50 +69,56 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class StageCosts:
-    """Time and memory of a stage on one of its devices."""
+    """Step time and memory of a stage on one of its devices."""
 
     seconds: tuple[float, float, float, float]
-    """Seconds per micro-batch: forward, backward, gradients of weights if they are split off, adding gradients."""
+    """Seconds per micro-batch: forward, backward, gradients of weights (if split off), adding gradients."""
     copying: float
-    """Seconds to copy the gradients of the first micro-batch, instead of adding them."""
+    """Seconds to copy the gradients of the first micro-batch, which are not added."""
     onward: tuple[float, float]
-    """Seconds from the end of a forward or backward until its outputs are ready; negative if they are ready earlier."""
+    """Seconds from the end of a forward or backward run until its outputs are ready.
+
+    Negative if they are ready earlier.
+    """
     leads: tuple[float, float]
-    """Seconds of a forward or backward before it uses an input from another stage."""
+    """Seconds of a forward or backward run until it uses an input from another stage."""
     talks: tuple[float, float, float]
-    """Seconds from the start of a run to its first collective among the devices that share its layers."""
+    """Seconds from the start of a run to its first collective, for each phase.
+
+    Only collectives among the devices that divide the layers of the stage count.
+    """
     trailing: tuple[float, float, float]
-    """Seconds by which these collectives outlast a run."""
+    """Seconds by which these collectives end after the run, for each phase."""
     tail: float
-    """Seconds from the end of the last backward to the end of its reductions, if no other stage delays them."""
+    """Seconds from the end of the last backward run to the end of its reductions, if no other stage delays them."""
     reducing: float
-    """Seconds of all reductions of the stage."""
+    """Seconds of all reductions of the stage together."""
     update: float
-    """Seconds of the optimizer's step and of gathering the updated weights."""
+    """Seconds to run the optimizer step and gather the updated weights."""
     static: float
-    """Bytes of weights, gradients and the optimizer's state."""
+    """Bytes of weights, gradients and optimizer state."""
     parts: tuple[float, float, float]
-    """Bytes of weights, of gradients between micro-batches, and of the optimizer's state.  Their sum is `static`."""
+    """Bytes of weights, of gradients between micro-batches, and of optimizer state. Their sum is `static`."""
     held: float
-    """Bytes of a micro-batch between its forward and its backward."""
+    """Bytes that a micro-batch holds between its forward and its backward run."""
     peak: tuple[float, float]
-    """Largest number of bytes of the running micro-batch, in its forward and in its backward."""
+    """Largest number of bytes of the micro-batch that is running, in its forward and in its backward run."""
     first_peak: float
-    """Largest number of bytes in the first backward, whose gradients become the sums."""
+    """Largest number of bytes in the first backward run, whose gradients become the sums."""
     kept: float
-    """Bytes of a micro-batch between its backward and its gradients of weights, if these are split off."""
+    """Bytes that a micro-batch holds between its backward run and its gradients of weights, if they are split off."""
     peak_of_weights: float
-    """Largest number of bytes of the running micro-batch while its gradients of weights are computed."""
+    """Largest number of bytes of a micro-batch while its gradients of weights are computed, if they are split off."""
     samples: float
-    """Bytes of the inputs of one micro-batch.  The inputs of all micro-batches are in memory from the start."""
+    """Bytes of the inputs of one micro-batch. The inputs of all micro-batches are in memory from the start."""
     constants: float
     """Bytes of inputs that are neither weights nor samples."""
     after: float
-    """Bytes beyond `static` at the end of the last backward: gradients, and buckets that are being reduced."""
+    """Bytes in addition to `static` when the last backward run ends: gradients, and buckets during their reduction."""
     joined: tuple[tuple[Joined, ...], tuple[Joined, ...]]
-    """Outputs that micro-batches join, forward and backward; levels are bytes within the running micro-batch."""
+    """Outputs that micro-batches join, in forward and backward runs. Levels count bytes of the running micro-batch."""
     joined_bytes: tuple[float, float]
-    """Bytes of these outputs for one micro-batch, forward and backward."""
+    """Bytes of these outputs per micro-batch, in forward and backward runs."""
 
 
 class Stages:
@@ -111,60 +129,63 @@ class Stages:
         form, devices = strategy.form, strategy.pipeline
         self._wiring = table.wiring(strategy)
         self.places = [form.device_of(stage, devices) for stage in range(strategy.stages)]
-        """Place in the pipeline of each stage."""
+        """Position in the pipeline of each stage."""
         self._classes = [self._wiring.classes[place] for place in self.places]
         self.several = strategy.micro_batches > 1
-        """Whether a step has several micro-batches, whose gradients are added."""
+        """Whether a step has several micro-batches, so that gradients are added."""
         self._blocks = {place: table.blocks(strategy, rows, place) for place in dict.fromkeys(self._classes)}
         sharing = strategy.zero, strategy.reshard, strategy.scatters_at_once, strategy.bucket_bytes, form.split
         self._keys = {place: (id(each), *sharing, *self._replicas(place)) for place, each in self._blocks.items()}
-        """Keys for the cache: everything besides the layers on which the stages at a place depend."""
+        """For each position of the pipeline, a cache key.
+
+        It contains everything but the layers on which the costs of a stage depend.
+        """
 
     def _replicas(self, place: int) -> list[object]:
-        """Return the number of replicas and their spread over nodes, for weights and for experts."""
+        """Return the number of replicas and how they are spread over nodes, for ordinary weights and for experts."""
         strategy, degrees = self.strategy, self._wiring.ranks.degrees
         overs = (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
         return [(over, degrees.of(over), self._wiring.pattern(over, place)) for over in overs]
 
     def blocks(self, stage: int) -> Blocks:
-        """Return the blocks of a stage's device."""
+        """Return the blocks for the devices of a stage."""
         return self._blocks[self._classes[stage]]
 
     def traffic(self, stage: int) -> list[Traffic]:
-        """Return the traffic of each layer of the short network."""
+        """Return the communication between replicas for each layer of the shortened network."""
         place = self._classes[stage]
         key, rows = ("traffic", self._keys[place]), self._blocks[place].weights
         least = self._blocks[place].least_add
         return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, r, least) for r in rows])
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
-        """Return the costs of a stage with the layers `first` to `last - 1`."""
+        """Return the costs of a stage that has the layers `first` to `last - 1`."""
         rows = self.blocks(stage).stands_for[max(0, first - 1) : last + 1].tobytes()
         ends = not first, last == len(self.blocks(stage).stands_for), self.strategy.pipeline > 1
         key = "stage", self._keys[self._classes[stage]], self.several, ends, rows
         return self._table.once(key, lambda: self._stage(stage, first, last))
 
     def keys(self) -> tuple[object, ...]:
-        """Return a cache key with everything on which the layout of the stages depends."""
+        """Return a cache key of everything on which the best numbers of layers per stage depend."""
         return tuple(self._keys[place] for place in self._classes) if len(self._keys) > 1 else (*self._keys.values(),)
 
     def whole(self) -> StageCosts:
-        """Return the costs of all layers as one stage."""
+        """Return the costs of one stage with all layers."""
         return self.stage(0, 0, len(self.blocks(0).stands_for))
 
     def seconds(self, stage: int) -> Matrix:
-        """Return an array whose element [i, j] is the seconds of a micro-batch in a stage of the layers i to j - 1.
+        """Return an array. Its element [i, j] is the seconds per micro-batch of a stage with the layers i to j - 1.
 
-        The seconds leave out the exchanges of replicas.
+        Communication between replicas is not included.
         """
         layers = self.blocks(stage).layers
         each = layers.forward + layers.backward + layers.weight
         return sums(each + layers.adding if self.several and self.strategy.scatters_at_once else each)
 
     def bytes(self, stage: int, held: int) -> Matrix:
-        """Return an array whose element [i, j] is the bytes of a stage of the layers i to j - 1.
+        """Return an array.
 
-        The stage holds `held` micro-batches.
+        Its element [i, j] is the bytes of a stage with the layers i to j - 1 and `held` micro-batches.
         """
         layers, traffic = self.blocks(stage).layers, self.traffic(stage)
         rows = self.blocks(stage).stands_for
@@ -186,7 +207,7 @@ class Stages:
             bucket = 0.0
         else:
             tail, reducing, bucket = self._reduced(stage, rows, runs[making])
-            # The simulated blocks include the addition of gradients, which is counted apart.
+            # The simulated blocks include the time to add gradients, which is counted separately here.
             seconds[making] -= adding * self.several
         tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
         numbers = round(sum(each.numbers for each in mine))
@@ -205,7 +226,8 @@ class Stages:
         kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
         ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
         if strategy.scatters_at_once or not self.several:
-            # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
+            # In the simulation, a micro-batch keeps whole gradients. The part of them that stays in memory is counted
+            # elsewhere.
             gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
             gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
             ahead -= np.cumsum(gone[::-1]) - gone[::-1]
@@ -239,10 +261,10 @@ class Stages:
         )
 
     def _runs(self, stage: int, first: int, last: int) -> tuple[Column, Column, Column]:
-        """Return the seconds of each layer by phase.
+        """Return the seconds of each layer, for forward, backward and gradients of weights.
 
-        The first layer of a run does not wait for the communication of the layer before it.  Instead, the run starts
-        after that communication.
+        The first layer of a run does not wait for the communication of the layer before it. Instead, the whole run
+        starts after this communication.
         """
         blocks, cut = self.blocks(stage), slice(first, last)
         layers = blocks.layers
@@ -266,7 +288,8 @@ class Stages:
         )
 
     def _scattered(self, runs: tuple[Column, Column, Column], mine: list[Traffic]) -> tuple[list[float], float, float]:
-        """Return the seconds by phase, `tail` and `reducing` if each micro-batch scatters its gradients."""
+        """Return the seconds by phase when each micro-batch scatters its gradients, and then `StageCosts.tail` and
+        `.reducing`."""
         strategy, (forward, backward, weight) = self.strategy, runs
         adding = np.array([each.adding for each in mine]) * self.several
         scatter = np.array([each.scatter for each in mine])
@@ -277,14 +300,14 @@ class Stages:
         if strategy.zero == 3:
             forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
             backward = backward + copy * strategy.reshard
-            # The first layer's weights are not gathered before the run starts.  In a pipeline, the last gradients of
-            # a run are scattered before the next run starts.
+            # The weights of the first layer are not gathered before the run starts. In a pipeline, the last gradients
+            # of a run are scattered before the next run starts.
             forward[0] += gather[0] + sum(each.root for each in mine)
             forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
             exchanging = np.append(scatter[1:], 0.0) + again
             backward = np.maximum(backward, exchanging - adding)
         elif self.several:
-            # In a pipeline, the next forward overlaps with the scattering, too.
+            # In a pipeline, the next forward run overlaps with the reduce-scatter, too.
             hidden = float((backward + weight + adding).sum())
             hidden += float(forward.sum()) if strategy.pipeline > 1 else 0.0
             backward = backward * max(1.0, 1 + (scatter.sum() - hidden) / backward.sum())
@@ -293,7 +316,7 @@ class Stages:
         return [float(each.sum()) for each in (forward, backward, weight)], tail, reducing
 
     def _reduced(self, stage: int, rows: list[int], backward: Column) -> tuple[float, float, float]:
-        """Return `tail`, `reducing` and the bytes of the largest bucket if gradients are reduced once per step."""
+        """Return `tail`, `reducing` and the bytes of the largest bucket when gradients are reduced once per step."""
         blocks, degrees, limit = self.blocks(stage), self._wiring.ranks.degrees, max(1, self.strategy.bucket_bytes)
         of_row = blocks.weights
         overs = [over for over in dict.fromkeys(w.over for row in of_row for w in row) if degrees.of(over) > 1]
@@ -314,7 +337,8 @@ class Stages:
         return tail, reducing, bucket
 
     def _peaks(self, blocks: Blocks, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
-        """Return the peaks of the running micro-batch, forward and backward, and that of the first backward."""
+        """Return the peak bytes of the running micro-batch (forward, backward), and the peak of the first backward
+        run."""
         layers, strategy = blocks.layers, self.strategy
         held = np.cumsum(layers.held[cut])
         forward = held - layers.held[cut] + layers.space_forward[cut]
@@ -334,9 +358,9 @@ class Stages:
         return (float(forward.max()) + gathered, rest), first
 
     def sends(self, bounds: list[int]) -> tuple[list[float], list[float]]:
-        """Return the seconds to send outputs to the next stage and gradients back, for each stage except the last.
+        """Return, for each stage except the last, the seconds to send outputs to the next stage and gradients back.
 
-        `bounds` has the first layer of each stage, and the number of layers.
+        `bounds` has the first layer of each stage, and at its end the number of layers.
         """
         down, up = list[float](), list[float]()
         for stage, last in enumerate(bounds[1:-1]):
@@ -351,7 +375,7 @@ class Stages:
 
 
 def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last: int) -> tuple[float, float]:
-    """Return the seconds of a stage's forward and backward before they use an input from another stage."""
+    """Return the seconds of a stage's forward and backward run until they use an input from another stage."""
     rows, found = blocks.stands_for, [0.0, 0.0]
     if first:
         taker = blocks.taken_by[rows[first - 1], FORWARD]
@@ -364,9 +388,9 @@ def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last
 
 
 def _lead(leads: Column, seconds: Column, rows: NDArray[np.int64], ahead: int) -> float:
-    """Return the seconds before the layers use an input from other stages.
+    """Return the seconds until the layers use an input from other stages.
 
-    The first row that uses it is `ahead` rows after the row that sends it.
+    The first row that uses this input comes `ahead` rows after the row that sends it.
     """
     if ahead <= 1:
         return float(leads[rows[0]])
@@ -375,15 +399,18 @@ def _lead(leads: Column, seconds: Column, rows: NDArray[np.int64], ahead: int) -
 
 
 def _first_talk(seconds: Column, talks: Column) -> float:
-    """Return the seconds from the start of a run to its first collective, from the values of its layers in order."""
+    """Return the seconds from the start of a run to its first collective.
+
+    `seconds` and `talks` have one entry per layer.
+    """
     place = int(np.isfinite(talks).argmax())
     return max(0.0, float(seconds[:place].sum() + talks[place]))
 
 
 def _boundary(blocks: Blocks, rows: list[int], begins: bool, ends: bool) -> tuple[float, float, float]:
-    """Return the bytes that a stage receives, that it sends without keeping them, and that it gets back as gradients.
+    """Return the bytes that a stage receives, sends without keeping them, and gets back as gradients.
 
-    `begins` says that there is no stage before, `ends` that there is none after.
+    `begins` is set for the first stage, and `ends` for the last.
     """
     comes = 0.0 if begins else float(blocks.enters[rows[0], FORWARD])
     if ends:
@@ -397,12 +424,12 @@ def _larger(some: tuple[Joined, ...], least: float) -> tuple[Joined, ...]:
 
 
 def _bytes_of(inputs: tuple[frozenset[tuple[int, int]], ...], rows: list[int]) -> float:
-    """Return the bytes of the inputs of the layers, counting shared inputs once."""
+    """Return the bytes of the inputs of the layers. An input that several layers share counts once."""
     return float(sum(size for _, size in {each for row in set(rows) for each in inputs[row]}))
 
 
 def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[Joined, ...]]:
-    """Return the outputs of a stage whose parts from all micro-batches are joined, forward and backward."""
+    """Return the outputs of a stage that are joined over micro-batches, in forward and backward runs."""
     if not any(any(blocks.joined[row]) for row in set(rows)):
         return (), ()
     held = np.cumsum(blocks.held[rows])
@@ -419,9 +446,9 @@ def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[
 def _filled(
     weights: tuple[tuple[Weight, ...], ...], rows: list[int], backward: Column, over: str, limit: int
 ) -> list[tuple[int, float]]:
-    """Return the bytes of each bucket of gradients, and the seconds from the backward's end until the bucket is full.
+    """Return the bytes of each bucket of gradients, and the seconds from the end of the backward run until it is full.
 
-    The seconds are negative for buckets that are full before the backward ends.
+    The seconds are negative if the bucket is full before the run ends.
     """
     found, held, now = list[tuple[int, float]](), 0, -float(backward.sum())
     latest = -np.inf
@@ -437,9 +464,10 @@ def _filled(
 
 
 def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
-    """Return the seconds from the end of the backward to that of the reductions, and the seconds of all reductions.
+    """Return the seconds from the end of the backward run to the end of its reductions, and the seconds of all
+    reductions.
 
-    Layers are reduced one after the other, the last layer first.
+    Layers are reduced one after the other, beginning with the last layer.
     """
     done = now = 0.0
     for seconds, wanted in zip(backward[::-1].tolist(), reduce[::-1], strict=True):
@@ -450,7 +478,10 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
 
 
 def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...], least_add: float) -> Traffic:
-    """Return the traffic of one layer.  Groups of different dimensions exchange at the same time."""
+    """Return the communication between replicas for one layer.
+
+    Groups of different dimensions communicate at the same time.
+    """
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
     seconds = dict.fromkeys(("gather", "copy", "root", "scatter", "first", "reduce", "update"), 0.0)
     sizes = dict.fromkeys(("adding", "copying", "weights", "gradients", "reduced", "state", "numbers"), 0.0)
@@ -489,12 +520,12 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
 
 
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
-    """Return the bytes of the weights and those of their gradients."""
+    """Return the bytes of the weights, and the bytes of their gradients."""
     return sum(each.type.bytes for each in weights), sum(each.gradient.bytes for each in weights)
 
 
 def _buckets(weights: list[Weight], most: int) -> list[int]:
-    """Return the bytes of each bucket of gradients, in the order in which the gradients are made."""
+    """Return the bytes of each bucket of gradients, in the order in which gradients are computed."""
     found, held = list[int](), 0
     for each in weights:
         held += each.gradient.bytes

@@ -1,4 +1,7 @@
-"""Strategies: degrees of parallelism, micro-batches and pipeline order; their programs and simulations."""
+"""Strategies: degrees of parallelism, micro-batches and the order of the pipeline.
+
+Build and simulate their programs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ from tessel_core.strategies.ranks import (
 )
 
 BUCKET_BYTES = 25 * 2**20
-"""Default bucket of PyTorch's DistributedDataParallel in bytes (`bucket_cap_mb`)."""
+"""Default size in bytes of a bucket in PyTorch's DistributedDataParallel (`bucket_cap_mb`)."""
 
 
 ZERO_STAGES = (0, 1, 2, 3)
@@ -50,25 +53,25 @@ GRADIENT_FORMATS = ("", "fp32", "bf16", "fp16")
 
 
 class Semantics(StrEnum):
-    """The rules of time and memory that a simulation follows."""
+    """Rules for time and memory that a simulation follows."""
 
     DEFAULT = "default"
-    """Overlapping streams, ring collectives, and fitted kernel times."""
+    """Streams that overlap, collectives on rings, and fitted durations of kernels."""
     DISTIR = "distir"
     """The rules of DistIR's published code, including its errors."""
 
     @property
     def compat(self) -> str | None:
-        """Value of the argument `compat` of `simulate`."""
+        """Value for the argument `compat` of `simulate`."""
         return None if self is Semantics.DEFAULT else self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """`data` replicas of a pipeline over `pipeline` groups of `tensor` devices.
+    """`data` replicas of a pipeline. The pipeline has `pipeline` positions with `tensor` devices each.
 
     Raises InputError for a degree below 1, a rank order that does not name each dimension once, a layout that does not
-    suit the stages, and unknown values of other fields.
+    fit the stages, and unknown values of other fields.
     """
 
     data: int = 1
@@ -76,39 +79,51 @@ class Strategy:
     pipeline: int = 1
     micro_batches: int = 1
     schedule: str = DEFAULT_ORDER
-    """The scheduler that orders the micro-batches."""
+    """Name of the scheduler that orders the micro-batches."""
     recompute: Recompute = Recompute.NONE
-    """Operations that run again in the backward pass, so that their results need not be kept."""
+    """Operations that are repeated before the backward pass, so that their results need not be kept."""
     zero: int = 0
-    """Stage of ZeRO: replicas share the optimizer's state (1), also gradients (2), and also weights (3, FSDP)."""
+    """Stage of ZeRO. Replicas divide the optimizer state (1), also gradients (2), and also weights (3, FSDP)."""
     stages_per_device: int = 1
-    """Stages on each device of the pipeline.  In the loop form, stages go round the devices that many times."""
+    """Number of stages on each device of the pipeline.
+
+    In the loop form, stages go around the devices this many times.
+    """
     rank_order: RankOrder | None = None
-    """Dimensions of the ranks, innermost first; None for the default order of the semantics."""
+    """Dimensions of the ranks, innermost first. None is the default order of the semantics."""
     bucket_bytes: int = BUCKET_BYTES
-    """Bytes of gradients that replicas reduce together; 0 to reduce gradients one by one."""
+    """Smallest size in bytes of a group of gradients that replicas reduce together. 0 reduces each gradient alone."""
     context: int = 1
-    """Devices that share the tokens of each sample."""
+    """Number of devices that divide the tokens of each sample."""
     context_method: ContextMethod = ContextMethod.RING
-    """How devices that share tokens compute attention."""
+    """How devices that divide the tokens compute attention."""
     expert: int = 1
-    """Devices that share the experts of each layer.  They are devices of the other dimensions except the pipeline."""
+    """Number of devices that divide the experts of each layer.
+
+    Their number includes devices of the tensor, context and data dimensions.
+    """
     sequence_parallel: bool = False
-    """Whether tensor-parallel devices also cut activations along the tokens between products, and the vocabulary."""
+    """Whether tensor-parallel devices divide activations along the tokens between products, and the vocabulary."""
     reshard: bool = True
-    """Whether ZeRO-3 frees gathered weights between a layer's forward and its backward."""
+    """Whether ZeRO-3 frees gathered weights between the forward and the backward run of a layer."""
     grad_dtype: str = ""
-    """Number format in which gradients are summed; empty for that of the weights."""
+    """Number format in which gradients are summed. Empty for that of the weights."""
     attention: AttentionKernel = AttentionKernel.FUSED
-    """Kernel of the attention.  Unfused attention has one operator per step and keeps the scores in memory."""
+    """Kernel for attention. Unfused attention has one operator per step and keeps the scores in memory."""
     fp8: bool = False
-    """Whether products of linear layers are computed in FP8.  Everything else keeps the network's format."""
+    """Whether products of linear layers are computed in FP8.
+
+    All other operators keep the number format of the network.
+    """
     compiled: bool = False
-    """Whether torch.compile compiles each layer, which also recomputes pointwise operators in the backward pass."""
+    """Whether torch.compile compiles each layer. The backward pass then also recomputes pointwise operators."""
     layout: tuple[int, ...] = ()
-    """Number of layers of each stage; empty for equal numbers, where the first stages may have one layer more."""
+    """Number of layers of each stage.
+
+    If empty, all stages have the same number, and the first get one more if any remain.
+    """
     eager_loss: bool = False
-    """Whether the loss is not compiled with the layers.  An eager loss holds copies of the logits in fp32."""
+    """Whether the loss is not compiled. It then holds copies of the logits in fp32."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -133,7 +148,7 @@ class Strategy:
 
     @property
     def form(self) -> StageForm:
-        """Assignment of the stages to devices, and whether their backward passes are split."""
+        """How stages are placed on devices, and whether their backward passes are split."""
         shape = self.pipeline, self.micro_batches, self.stages_per_device
         return stage_form(self.schedule, *shape) or LOOP
 
@@ -143,7 +158,7 @@ class Strategy:
         return self.pipeline * self.stages_per_device
 
     def ranks(self, semantics: Semantics) -> Ranks:
-        """Return the numbering of the devices."""
+        """Return how the devices are numbered."""
         order = self.rank_order or (DEFAULT_RANK_ORDER if semantics is Semantics.DEFAULT else DISTIR_RANK_ORDER)
         return Ranks(self.data, self.tensor, self.pipeline, order, self.context, self.expert)
 
@@ -151,9 +166,9 @@ class Strategy:
     def scatters_at_once(self) -> bool:
         """Whether every micro-batch gathers weights or scatters gradients.
 
-        ZeRO-3 without `reshard` does so once per step if there are several micro-batches.  It gathers weights before
-        the first micro-batch and scatters gradients after the last, as PyTorch's FSDP does in a pipeline.  Traffic and
-        memory are those of ZeRO-1, which gathers weights at the end of the previous step.
+        ZeRO-3 without `reshard` does so once per step if there are several micro-batches, as PyTorch's FSDP does in a
+        pipeline. It gathers weights before the first micro-batch, and scatters gradients after the last. Its
+        communication and memory are those of ZeRO-1, which gathers weights at the end of the previous step.
         """
         once = self.zero == ZERO_STAGES[-1] and not self.reshard and self.micro_batches > 1
         return self.zero > 1 and not once
@@ -165,9 +180,9 @@ class Strategy:
 
     @property
     def plain(self) -> bool:
-        """Whether the strategy has only data, tensor and pipeline parallelism, micro-batches and at most ZeRO-1.
+        """Whether the strategy has only data, tensor and pipeline parallelism, micro-batches, and at most ZeRO-1.
 
-        It must also compute the network as it is written, with equal numbers of layers per stage.
+        It must also compute the network as it is written, with the same number of layers in each stage.
         """
         apart = self.context > 1 or self.expert > 1 or self.sequence_parallel
         kernels = self.fp8 or self.compiled or self.attention != AttentionKernel.FUSED
@@ -179,7 +194,7 @@ class Strategy:
 
     @property
     def summary(self) -> str:
-        """Text without degrees of 1, such as "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
+        """Description without degrees of 1, such as "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
         degrees = (
             (self.data, f"{self.data} replicas"),
             (self.pipeline, f"{self.stages} stages"),
@@ -193,20 +208,20 @@ class Strategy:
 
     @property
     def how(self) -> str:
-        """Text without the degrees D, H, P and K."""
+        """Description without the degrees D, H, P and K."""
         shared = [text for degree, text in self._shared if degree > 1]
         shared += ["sequence parallel"] * (self.sequence_parallel and self.tensor > 1)
         return ", ".join([self.schedule, *shared, *self._saving, *self._running, *self._placed])
 
     @property
     def _shared(self) -> tuple[tuple[int, str], ...]:
-        """Degrees of context and expert parallelism, each with its text."""
+        """Degrees of context and expert parallelism, each with its description."""
         sequences = f"sequences over {self.context} ({self.context_method})"
         return (self.context, sequences), (self.expert, f"experts over {self.expert}")
 
     @property
     def _saving(self) -> list[str]:
-        """Texts about attention, recomputation, ZeRO and the format of gradients."""
+        """Descriptions of attention, recomputation, ZeRO and the number format of gradients."""
         kernel = [f"{self.attention} attention"] * (self.attention != AttentionKernel.FUSED)
         more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
         kept = " keeping weights" * (self.zero == 3 and not self.reshard)
@@ -214,13 +229,13 @@ class Strategy:
 
     @property
     def _running(self) -> list[str]:
-        """Texts about FP8 and compilation."""
-        loss = " but for the loss" * self.eager_loss
+        """Descriptions of FP8 and compilation."""
+        loss = " except for the loss" * self.eager_loss
         return ["FP8"] * self.fp8 + [f"compiled{loss}"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
-        """Texts about stages per device, layout and rank order, if they are not the defaults."""
+        """Descriptions of stages per device, layout and rank order, unless they have their defaults."""
         several = [f"{self.stages_per_device} stages per device"] * (self.stages_per_device > 1)
         if self.layout:
             uneven = f"{min(self.layout)} to {max(self.layout)} layers in a stage"
@@ -237,16 +252,13 @@ _RECOMPUTING = {
     Recompute.FULL: ["recomputing"],
 }
 _MAX_LISTED_STAGES = 8
-"""Largest number of stages whose layers are listed one by one."""
+"""Up to this number of stages, the description lists the number of layers of each."""
 MOST_LAYERS = 10_000
 """Largest number of layers of a network."""
 MOST_TRACED = 400_000
-"""Largest number of operations of a program that is simulated one by one without a request for its trace.
-
-That takes some seconds.
-"""
+"""Largest number of operations of a program that is simulated without asking for its trace. That takes some seconds."""
 MOST_PARTS = 500_000
-"""Largest number of layers of a program, counted per device and micro-batch: some million operations."""
+"""Largest number of layers of a program, counted once per device and micro-batch. They have some million operations."""
 
 
 def build_program(
@@ -257,12 +269,13 @@ def build_program(
     *,
     gradients: bool = False,
 ) -> Distributed:
-    """Return the network's program on the strategy's devices; in training it includes the optimizer's step.
+    """Return the program of the network on the devices of the strategy. In training, it includes the optimizer step.
 
-    With `gradients`, the gradients that the optimizer uses are outputs, too.  DistIR's semantics number the devices in
-    DistIR's order and reduce gradients one by one.
+    With `gradients`, the gradients that the optimizer uses are outputs, too. DistIR's semantics number the devices in
+    DistIR's order and reduce each gradient alone.
 
-    Raises InputError if a degree does not divide a size that it cuts, or if the scheduler does not suit.
+    Raises InputError if a degree does not divide the size that it should divide, or if the scheduler cannot order the
+    stages.
     """
     model = program_of_one(family, spec, strategy, semantics, gradients=gradients)
     ranks = strategy.ranks(semantics)
@@ -277,9 +290,10 @@ def program_of_one(
     *,
     gradients: bool = False,
 ) -> Distributed:
-    """Return the program with one device for each place of the pipeline.  All ranks at a place run the same program.
+    """Return the program with one device for each position of the pipeline. All ranks at a position run the same
+    program.
 
-    Raises InputError as `build_program`.
+    Raises InputError in the cases of `build_program`.
     """
     optimizer, degrees = family.optimizer(spec), strategy.ranks(semantics).degrees
     split = optimizer is not None and strategy.form.split
@@ -303,14 +317,17 @@ def program_of_one(
 
 
 def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -> Distributed:
-    """Return the program of one of the devices that share the layers, with FP8, recomputation and compilation.
+    """Divide the layers of a model of one device, and return the program that each device runs.
 
-    Stages, micro-batches and replicas are cut afterwards.
+    FP8, recomputation and compilation are applied, too. The program is not yet divided into stages, micro-batches and
+    replicas.
     """
     if strategy.fp8:
         model = Fp8Linears()(model)
     if strategy.compiled and training and strategy.recompute == Recompute.NONE:
-        model = keeping_products(model)  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
+        model = keeping_products(
+            model
+        )  # The compiler keeps no results of pointwise operators [PyTorch, min-cut partitioner].
     model = recomputing(strategy.recompute, model)
     model = ExpertParallel(strategy.expert).of_one(model)
     model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
@@ -322,16 +339,16 @@ def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -
 
 @dataclass(frozen=True, slots=True)
 class CanBeShared:
-    """Sizes that devices can share by context, expert and tensor parallelism; 0 for sizes that a network lacks."""
+    """Sizes that context, expert and tensor parallelism can divide. 0 for sizes that a network does not have."""
 
     sequence: int
     """Tokens per sample."""
     experts: int
     """Experts per layer."""
     heads: int
-    """Smallest number of key and value heads of an attention."""
+    """Smallest number of key-value heads of an attention."""
     weights: bool
-    """Whether some weight has an axis along which devices can cut it."""
+    """Whether some weight has an axis along which devices can divide it."""
 
 
 NO_SEQUENCE = "the network has no sequence of tokens that devices could share"
@@ -340,7 +357,7 @@ NO_EXPERTS = "the network has no experts that devices could share"
 
 @lru_cache(maxsize=256)
 def can_be_shared(family: Family, spec: Spec) -> CanBeShared:
-    """Return the sizes that devices can share in a network, read from its forward program."""
+    """Return the sizes of a network that devices can divide. They are found in its forward program."""
     model = family.forward(family.sample(spec)[0])
     program, sequences, experts, weights = model.program, [0], [0], False
     for value, piece in model.piece_of.items():
@@ -354,15 +371,15 @@ def can_be_shared(family: Family, spec: Spec) -> CanBeShared:
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
-    """Return roughly the number of operations of the strategy's program, estimated from the program of one device."""
+    """Return an estimate of the number of operations of a strategy's program, from the program of one device."""
     alone = build_program(family, spec, Strategy(recompute=strategy.recompute, attention=strategy.attention))
     return len(alone.program.ops) * strategy.devices // strategy.pipeline * strategy.micro_batches
 
 
 def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> str:
-    """Return one sentence that says why a strategy is impossible; empty if it is possible.
+    """Return why a strategy is impossible, in one sentence. Empty if it is possible.
 
-    No program is built.  Without a mesh, the number of devices is not checked.
+    No program is built. Without a mesh, the number of devices is not checked.
     """
     return next(_objections(family, spec, strategy, mesh, semantics), "")
 
@@ -372,9 +389,9 @@ def _objections(
 ) -> Iterator[str]:
     parts = strategy.data * strategy.micro_batches
     if mesh is not None and strategy.devices > len(mesh.devices):
-        yield f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
+        yield f"it needs {strategy.devices} devices, but the mesh has {len(mesh.devices)}"
     if spec.batch % parts:
-        division = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
+        division = f"{strategy.data} x {strategy.micro_batches} parts (replicas x micro-batches)"
         yield f"a batch of {spec.batch} does not divide into {division}"
     if objection := family.objection(spec, strategy.tensor):
         yield objection
@@ -382,16 +399,16 @@ def _objections(
         yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} allowed"
     yield from _stage_objections(spec, strategy)
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
-        yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
+        yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so it allows no other order"
     if (strategy.recompute != Recompute.NONE or strategy.zero) and family.optimizer(spec) is None:
-        yield "inference has neither a backward to recompute for nor an optimizer to share"
+        yield "inference has no backward pass and no optimizer, so it has neither recomputation nor ZeRO"
     if strategy.zero and semantics is Semantics.DISTIR:
-        yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
+        yield "DistIR's rules have no cost for ZeRO"
     if strategy.zero == 1 and strategy.plain and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
-        why = f"weights {side} wide do not divide among {strategy.data} replicas"
-        yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
+        why = f"weights with an axis of {side} do not divide among {strategy.data} replicas"
+        yield f"{why}, so they cannot divide the optimizer state (ZeRO)"
     if strategy.zero and strategy.form.copies > 1:
-        yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
+        yield f"{strategy.schedule} keeps two copies of the network, so it cannot divide the optimizer state (ZeRO)"
     yield from _kernel_objections(spec, strategy, mesh, semantics)
     yield from _sharing_objections(family, spec, strategy)
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
@@ -405,7 +422,7 @@ def _stage_objections(spec: Spec, strategy: Strategy) -> Iterator[str]:
     if strategy.stages > spec.layers:
         yield f"{strategy.stages} stages need at least {strategy.stages} layers, but the network has {spec.layers}"
     if strategy.layout and sum(strategy.layout) != spec.layers:
-        yield f"its stages have {sum(strategy.layout)} layers together, the network has {spec.layers}"
+        yield f"its stages have {sum(strategy.layout)} layers in total, but the network has {spec.layers}"
 
 
 def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Iterator[str]:
@@ -421,10 +438,10 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
         yield f"{shared.sequence} tokens do not divide into {chunks} equal chunks"
     sharing = context * strategy.tensor
     if context > 1 and strategy.context_method is ContextMethod.ALL_TO_ALL and shared.heads % sharing:
-        why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor by context)"
+        why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor x context)"
         yield f"{why}, so use the ring method"
     if context > 1 and strategy.attention == AttentionKernel.UNFUSED:
-        yield "context parallelism needs fused attention: blocks of unfused scores are not merged"
+        yield "context parallelism needs fused attention"
     if expert > 1 and not shared.experts:
         yield NO_EXPERTS
     ranks = strategy.tensor * context * strategy.data
@@ -433,14 +450,14 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     if shared.experts % expert:
         yield f"{shared.experts} experts do not divide among {expert} devices"
     if expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
-        yield "devices that share layers can share experts only with sequence parallelism"
+        yield "tensor and expert parallelism together need sequence parallelism"
 
 
 def _kernel_objections(spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> Iterator[str]:
     if semantics is Semantics.DISTIR and not replace(strategy, attention=AttentionKernel.FUSED).plain:
-        yield "DistIR only cuts by replicas, layers and stages, so its rules give no cost for this"
+        yield "DistIR's rules have costs only for data, tensor and pipeline parallelism"
     if strategy.zero > 1 and strategy.data * strategy.context == 1:
-        yield f"ZeRO-{strategy.zero} needs several replicas to share among, but there is one"
+        yield f"ZeRO-{strategy.zero} needs several replicas, but there is only one"
     if strategy.fp8 and spec.dtype not in NARROW:
         yield f"linear layers in FP8 need a network with a 16-bit format, not {spec.dtype}"
     without = next((each for each in mesh.devices if each.peak("fp8") is None), None) if mesh and strategy.fp8 else None
@@ -464,7 +481,7 @@ def check_strategy(
     mesh: DeviceMesh | None = None,
     semantics: Semantics = Semantics.DEFAULT,
 ) -> None:
-    """Raise InputError if `why_not` has a reason, or the program would have more than `MOST_PARTS` layers."""
+    """Raise InputError if the strategy is impossible, or its program would have more than `MOST_PARTS` layers."""
     refuse_impossible(family, spec, strategy, mesh, semantics)
     parts = spec.layers * strategy.devices // strategy.pipeline * strategy.micro_batches
     if parts > MOST_PARTS:
@@ -479,9 +496,9 @@ class Simulated(Shown):
     program: Program
     trace: Trace
     ranks: Ranks
-    """Numbering of the program's devices."""
+    """How the devices of the program are numbered."""
     shortage: str = ""
-    """Reason why the strategy does not fit into the mesh's memory; empty if it fits."""
+    """Why the strategy does not fit into the memory of the mesh. Empty if it fits."""
 
 
 def simulate_strategy(
@@ -494,7 +511,7 @@ def simulate_strategy(
     overlap: bool = True,
     link_sharing: bool = False,
 ) -> Simulated:
-    """Simulate the strategy on the first devices of the mesh.  Raises InputError if the strategy is impossible."""
+    """Simulate the strategy on the first devices of the mesh. Raises InputError if the strategy is impossible."""
     check_strategy(family, spec, strategy, mesh, semantics)
     program = build_program(family, spec, strategy, semantics).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
@@ -502,9 +519,9 @@ def simulate_strategy(
 
 
 def simulate_places(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, *, overlap: bool = True) -> Trace:
-    """Simulate one rank for each place of the pipeline: device p of the trace represents all devices at place p.
+    """Simulate one rank at each position of the pipeline. Device p of the trace represents all devices at position p.
 
-    If groups of ranks are spread over nodes in different ways, the slowest group counts.  All devices of the mesh must
+    If groups of ranks are spread over nodes in different ways, the slowest group counts. All devices of the mesh must
     be equal.
 
     Raises InputError if the strategy is impossible.
@@ -518,9 +535,9 @@ def simulate_places(family: Family, spec: Spec, strategy: Strategy, mesh: Device
 
 
 def equal_devices(count: int, flops: float, bytes_per_second: float, gigabits: float) -> DeviceMesh:
-    """Return the mesh of DistIR's experiments: equal devices, each pair with a link of `gigabits` (1.25e8 bytes) per s.
+    """Return the mesh of DistIR's experiments: equal devices, with a link of `gigabits` Gb/s between each pair.
 
-    `flops` and `bytes_per_second` are the peak rate and the memory bandwidth of a device.
+    `flops` is the peak rate in FLOP/s, and `bytes_per_second` the memory bandwidth of a device.
     """
     rates = tuple(PeakRate(dtype, flops) for dtype in ("fp32", "fp16", "bf16"))
     devices = tuple(Device(f"gpu{i}", "gpu", 0, None, rates, bytes_per_second) for i in range(count))

@@ -1,4 +1,4 @@
-"""The spread of a strategy's ranks over a mesh, and the time of their collectives and transfers."""
+"""How the ranks of a strategy are spread over a mesh, and the time of their collectives and transfers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tessel_core.simulation.ranks import RankCosts
 from tessel_core.strategies.ranks import Ranks
 
 Pattern = frozenset[bytes]
-"""The different ways in which process groups are spread over nodes."""
+"""The different ways in which the process groups of a dimension are spread over nodes."""
 
 
 def nodes_of(mesh: DeviceMesh) -> tuple[int, ...] | None:
-    """Return the node of each device; None if devices or links differ otherwise than by node."""
+    """Return the node of each device. None if devices or links differ in anything but the node."""
     if len(mesh.kinds) > 1 or mesh.connections:
         return None
     links = {mesh.same_node_link, mesh.default_link} - {None}
@@ -31,7 +31,7 @@ def nodes_of(mesh: DeviceMesh) -> tuple[int, ...] | None:
 class Wiring:
     """The ranks of one strategy on a mesh.
 
-    Places of the pipeline whose ranks are spread over nodes in the same way form one class.
+    Positions of the pipeline form a class if their ranks are spread over nodes in the same way.
     """
 
     def __init__(self, costs: MeshCosts, ranks: Ranks) -> None:
@@ -45,7 +45,7 @@ class Wiring:
         self._rank_costs: dict[int, RankCosts] = {}
 
     def _workers(self, place: int) -> NDArray[np.int64]:
-        """Return the positions of the ranks of a place in the mesh, shaped (data, context, tensor)."""
+        """Return the indices in the mesh of the ranks at a position, as an array of shape (data, context, tensor)."""
         ranks = self.ranks
         axes = (range(getattr(ranks, name)) for name in (DATA, CONTEXT, TENSOR))
         strides = (ranks.stride(name) for name in (DATA, CONTEXT, TENSOR))
@@ -55,16 +55,16 @@ class Wiring:
 
     @cached_property
     def classes(self) -> list[int]:
-        """For each place of the pipeline, the first place of its class.
+        """For each position of the pipeline, the first position whose ranks are spread over nodes in the same way.
 
-        Raises InputError if the ranks of one place are on devices of several kinds.
+        Raises InputError if the ranks at one position are on devices of several kinds.
         """
         first: dict[bytes, int] = {}
         found = list[int]()
         for place in range(self.ranks.pipeline):
             workers = self._workers(place).ravel()
             if len(set(self._kinds[workers].tolist())) > 1:
-                why = f"the devices of stage {place} are of several kinds, so no group of them is as fast as one kind"
+                why = f"the devices of stage {place} are of several kinds, but the search needs one kind per stage"
                 raise InputError(f"mesh {self._costs.mesh.name}", why)
             nodes = self._nodes[workers]
             spread = (nodes - nodes[0]).tobytes() + bytes([int(self._kinds[workers[0]])])
@@ -72,15 +72,15 @@ class Wiring:
         return found
 
     def kind(self, place: int) -> str:
-        """Return the kind of the devices at a place."""
+        """Return the kind of the devices at a position."""
         return self._costs.mesh.devices[self.ranks.worker_of(0, place) - 1].kind
 
     def pattern(self, over: str, place: int) -> Pattern:
-        """Return the ways in which the groups of a dimension are spread over nodes at a place."""
+        """Return the ways in which the groups of a dimension are spread over nodes at a position."""
         return frozenset(self._groups(over, place))
 
     def _groups(self, over: str, place: int) -> dict[bytes, tuple[int, ...]]:
-        """Return the workers of one group for each way in which groups of a dimension are spread over nodes."""
+        """Return the workers of one group for each way in which the groups of a dimension are spread over nodes."""
         key = over, self.classes[place]
         if key not in self._known:
             workers = self._workers(place)
@@ -98,7 +98,10 @@ class Wiring:
         return self._known[key]
 
     def costs(self, place: int) -> RankCosts:
-        """Return the costs of the ranks at a place of the pipeline, for programs whose first device has that place."""
+        """Return the costs of the ranks at a position of the pipeline.
+
+        Programs have this position as their first device.
+        """
         place = self.classes[place]
         if place not in self._rank_costs:
             ranks, nodes = self.ranks, self._nodes.tolist()
@@ -108,7 +111,7 @@ class Wiring:
         return self._rank_costs[place]
 
     def collective(self, place: int, kind: str, over: str, amount: int) -> float:
-        """Return the seconds of a collective on the slowest group of a dimension.
+        """Return the seconds of a collective, on the slowest group of a dimension.
 
         `amount` is the number of bytes of all parts together.
         """
@@ -123,7 +126,7 @@ class Wiring:
         return self._seconds[key]
 
     def send(self, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
-        """Return the seconds to send the tensors from one place of the pipeline to another, on the slowest rank."""
+        """Return the seconds to send tensors from position `place` of the pipeline to `onward`, on the slowest rank."""
         if (place, onward) not in self._links:
             pairs = zip(self._workers(place).ravel().tolist(), self._workers(onward).ravel().tolist(), strict=True)
             known = {self._costs.link(one + 1, other + 1) for one, other in pairs}

@@ -1,4 +1,4 @@
-"""Sweeps of solver runs over placements, schedulers, meshes and memories, on this machine or on a cluster.
+"""Sweeps: many solver runs over placements, schedulers, meshes and memory sizes, on this machine or on a cluster.
 
-Each result is stored at once in the sweep's file, so an interrupted sweep can resume.
+Each result is stored in the sweep's file at once, so an interrupted sweep can be resumed.
 """

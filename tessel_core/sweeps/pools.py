@@ -1,4 +1,4 @@
-"""Pools of workers that solve points: processes of this machine or a Dask cluster, used through an `Executor`."""
+"""Pools of workers that solve the points of a sweep: local processes, or a Dask cluster. Both offer an `Executor`."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ NO_WORKERS_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 """Time between two queries of the cluster's state."""
 _PRELOADED_MODULES = ["tessel_core.sweeps.solving", "tessel_core.scheduling.tessel", "tessel_core.cpsat"]
-"""Modules that nearly every point needs.  Importing them takes half a second or more."""
+"""Modules that nearly every point needs. Importing them takes half a second or more."""
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
-    """An executor that can be renewed after it breaks.  The `with` statement closes it."""
+    """An executor that can be replaced after it breaks. Leaving the `with` statement closes it."""
 
     executor: Executor
     lost: tuple[type[BaseException], ...]
-    """Errors of a future whose worker died or may have died."""
+    """Errors of a future whose worker died or may have died. Its point can be solved again."""
     closed: tuple[type[BaseException], ...]
-    """Errors that `submit` raises after the executor has broken."""
+    """Errors that `submit` raises when the executor is broken."""
     slots: int
-    """Number of points that are solved at the same time."""
+    """Number of points that workers solve at the same time."""
 
     def check(self) -> bool:
-        """Return whether the pool still works.  Raises InputError if no worker is left."""
+        """Return whether the pool still works. Raises InputError if no worker is left."""
         return True
 
     @abstractmethod
     def renew(self) -> None:
-        """Start new workers after a break.  Raises InputError if this is impossible."""
+        """Start new workers after the pool has broken. Raises InputError if this is impossible."""
 
     @abstractmethod
     def close(self) -> None:
@@ -67,7 +67,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
 
 
 class ProcessPool(WorkerPool):
-    """A pool of worker processes of this machine.  They do not inherit threads or locks of this process."""
+    """A pool of worker processes on this machine. They inherit neither threads nor locks of this process."""
 
     lost = closed = (BrokenProcessPool,)
 
@@ -92,14 +92,14 @@ class ProcessPool(WorkerPool):
 
 
 class _ShieldedExecutor(ProcessPoolExecutor):
-    """An executor whose processes ignore Ctrl-C, even while they start.  Only the parent process handles it."""
+    """An executor whose processes ignore Ctrl-C, even while they start. Only this process reacts to it."""
 
     def submit(self, *call: Any, **more: Any) -> Future[Any]:
         try:
             with _shielded():
                 return super().submit(*call, **more)
         except (EOFError, ConnectionError):
-            raise BrokenProcessPool("the fork server has ended") from None
+            raise BrokenProcessPool("the process that starts workers (the fork server) has ended") from None
 
 
 @contextlib.contextmanager
@@ -116,9 +116,10 @@ def _shielded() -> Iterator[None]:
 
 
 def _context() -> BaseContext:
-    """Return the start method of workers.
+    """Return the start method for workers.
 
-    On Linux a fork server imports the common modules once.  Elsewhere, or if it cannot start, each worker imports them.
+    On Linux, a fork server imports the common modules once for all workers. On other systems, or if it cannot start,
+    each worker imports them.
     """
     if sys.platform == "linux":
         forkserver.set_forkserver_preload(_PRELOADED_MODULES)
@@ -129,13 +130,15 @@ def _context() -> BaseContext:
 
 
 class DaskPool(WorkerPool):
-    """The executor of a Dask cluster.  Dask itself moves the points of a dead worker to other workers."""
+    """The executor of a Dask cluster. If a worker dies, Dask itself gives its points to other workers."""
 
     def __init__(self, executor: str) -> None:
         if _ADDRESS.fullmatch(executor) is None:
             raise InputError("--executor", f"must be {DASK}HOST:PORT for a cluster, got {executor!r}")
         if importlib.util.find_spec("distributed") is None:
-            raise InputError(f"--executor {executor}", "needs distributed: pip install 'tessel-explorer[cluster]'")
+            raise InputError(
+                f"--executor {executor}", "needs the package distributed: pip install 'tessel-explorer[cluster]'"
+            )
         from distributed.client import ClosedClientError
         from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
@@ -148,7 +151,7 @@ class DaskPool(WorkerPool):
         self._connect("cannot be reached")
 
     def _connect(self, why: str) -> None:
-        """Connect to the scheduler, and check that a worker answers and has this package."""
+        """Connect to the scheduler. Raises InputError unless a worker answers and has this version of the package."""
         from distributed import Client
 
         try:
@@ -161,7 +164,7 @@ class DaskPool(WorkerPool):
             self._check_code()
         except (TimeoutError, OSError):
             self.close()
-            raise InputError(self._where, "has a scheduler, but no worker that answers") from None
+            raise InputError(self._where, "has a scheduler, but no worker answers") from None
         except InputError:
             self.close()
             raise
@@ -176,9 +179,11 @@ class DaskPool(WorkerPool):
         try:
             installed = future.result(timeout=4 * CONNECT_SECONDS)
         except (ImportError, FutureCancelledError, CancelledError, RuntimeError) as error:
-            raise InputError(self._where, f"its workers cannot run tessel-explorer ({error})") from None
+            raise InputError(self._where, f"the workers cannot run tessel-explorer ({error})") from None
         if installed != __version__:
-            raise InputError(self._where, f"its workers have tessel-explorer {installed}, this is {__version__}")
+            raise InputError(
+                self._where, f"the workers have tessel-explorer {installed}, but this is version {__version__}"
+            )
 
     def check(self) -> bool:
         if time.monotonic() - self._looked < _POLL_SECONDS:
@@ -200,7 +205,7 @@ class DaskPool(WorkerPool):
         return True
 
     def _count(self) -> int:
-        """Return the number of threads of all workers."""
+        """Return the number of threads of all workers together."""
         cores = self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT_SECONDS)
         return int(sum(cores.values()))
 
@@ -215,7 +220,7 @@ class DaskPool(WorkerPool):
 
 
 def _silence_logs() -> None:
-    """Silence Dask's log of lost connections, which our own error message already reports."""
+    """Turn off Dask's log messages about lost connections. Our own error message reports them."""
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""Run a sweep: send points to workers, store their results, and recover when workers die."""
+"""Run a sweep: send its points to workers, store the results, and recover when workers die."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ from tessel_core.sweeps.store import SweepRow, SweepStore
 from tessel_core.sweeps.sweep import SolverSweep, SweepPoint
 
 MAX_WORKER_DEATHS = 2
-"""A point fails after its worker died this many times while no other point was being solved."""
+"""A point fails after its worker has died this many times while no other point was being solved."""
 MAX_POOL_BREAKS = 20
-"""The sweep fails if the pool breaks more often in a row without solving a point."""
+"""The sweep fails if the pool breaks more often than this in a row without solving a point."""
 _POINTS_PER_SLOT = 2
-"""Points submitted per worker slot, so that workers need not wait for the next point."""
+"""Points in the pool, divided by the points that workers solve at once.
+
+Above 1, a worker need not wait for its next point.
+"""
 _CANCEL_POLL_SECONDS = 0.2
 _BREAK_SECONDS = 1.0
-"""Time for all futures of a broken pool to fail."""
+"""Wait this long for all futures of a broken pool to fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepCounts:
-    """Progress of a sweep, in points."""
+    """Progress of a sweep. All numbers count points."""
 
     size: int
     kept: int
-    """Points that had a result before this run."""
+    """Points that already had a result before this run."""
     solved: int
     """Points that this run has finished, including failed ones."""
     failed: int
-    """Points of this run that failed."""
+    """Points that failed in this run."""
     wall_s: float
 
     @property
@@ -45,12 +48,12 @@ class SweepCounts:
 
     @property
     def rate(self) -> float:
-        """Finished points per second of this run."""
+        """Number of points that this run finishes per second."""
         return self.solved / self.wall_s if self.wall_s > 0 else 0.0
 
     @property
     def left_s(self) -> float | None:
-        """Estimated seconds until the end; None before the first point is finished."""
+        """Estimated seconds until the end. None before the first point is finished."""
         return (self.size - self.done) / self.rate if self.rate > 0 else None
 
     @property
@@ -63,11 +66,11 @@ class SweepCounts:
 def run_sweep(sweep: SolverSweep, pool: WorkerPool, store: SweepStore, control: Control) -> SweepCounts:
     """Solve the points that have no result in the store, in the order of the sweep, and store each result at once.
 
-    `control` receives every `SweepRow` and the progress.  When it stops, unfinished points are dropped; the same sweep
-    with the same store resumes with them.  If a worker dies, its points are solved again one at a time to find the
-    point that causes it.  That point fails after `MAX_WORKER_DEATHS` deaths.
+    `control` receives every `SweepRow`, and the progress. When it stops the sweep, unfinished points are dropped. The
+    same sweep with the same store then solves them. If a worker dies, its points are solved again one at a time, to
+    find the point that kills workers. This point fails after `MAX_WORKER_DEATHS` deaths.
 
-    Raises InputError if the store cannot be written or no worker is left.  Stored results remain.
+    Raises InputError if the store cannot be written or no worker is left. Stored results remain.
     """
     run = _Run(sweep, pool, store, control)
     while run.unsettled and not control.stopped:
@@ -76,9 +79,9 @@ def run_sweep(sweep: SolverSweep, pool: WorkerPool, store: SweepStore, control: 
 
 
 class _Run:
-    """State of a sweep: points that wait, that are suspected of killing a worker, or that the pool is solving.
+    """State of a sweep. Unfinished points wait, are suspected of killing a worker, or are being solved by the pool.
 
-    Invariant: every point without a result in the store is in exactly one of the three.
+    Invariant: every point without a result in the store is in exactly one of these three collections.
     """
 
     def __init__(self, sweep: SolverSweep, pool: WorkerPool, store: SweepStore, control: Control) -> None:
@@ -103,7 +106,7 @@ class _Run:
         return SweepCounts(self._size, self._kept, self._solved, self._failed, self._control.elapsed_s - self._began)
 
     def step(self) -> None:
-        """Submit points, wait a moment for results and store them.  Renew the pool if it broke."""
+        """Submit points, wait a short time for results, and store them. If the pool broke, renew it."""
         pool_accepts = self._submit()
         self._settle(_CANCEL_POLL_SECONDS, FIRST_COMPLETED)
         if not (pool_accepts and self._pool.check()):
@@ -111,7 +114,7 @@ class _Run:
             self._renew()
 
     def _submit(self) -> bool:
-        """Submit waiting points, or a single suspect.  Returns False if the pool is closed."""
+        """Submit waiting points, or a single suspected point. Return False if the pool is closed."""
         while (queue := self._next()) is not None:
             try:
                 future = self._pool.executor.submit(solve_point, queue[0])
@@ -124,7 +127,7 @@ class _Run:
         return True
 
     def _next(self) -> deque[SweepPoint] | None:
-        """Return the queue of the next point; None if the pool has enough points."""
+        """Return the queue from which the next point comes. None if the pool has enough points."""
         if self._suspects:
             return None if self._submitted else self._suspects
         room = len(self._submitted) < _POINTS_PER_SLOT * self._pool.slots
@@ -143,7 +146,7 @@ class _Run:
             self._report_progress()
 
     def _row_of(self, point: SweepPoint, future: Future[PointResult], alone: bool) -> Iterator[SweepRow]:
-        """Yield the row of a finished point.  A point without a result goes back to its queue."""
+        """Yield the row of a finished point. A point without a result is queued again instead."""
         error = CancelledError() if future.cancelled() else future.exception()
         if error is None:
             self._breaks = 0
@@ -154,7 +157,7 @@ class _Run:
             yield self._failure(point, f"a bug in Tessel Explorer ({type(error).__name__}: {error})")
         elif alone and self._deaths[point.key] + 1 == MAX_WORKER_DEATHS:
             yield self._failure(
-                point, f"its worker died {MAX_WORKER_DEATHS} times while no other point ran; out of memory?"
+                point, f"its worker died {MAX_WORKER_DEATHS} times while no other point ran, perhaps for lack of memory"
             )
         else:
             self._deaths[point.key] += alone
@@ -171,7 +174,7 @@ class _Run:
         self._control.report(f"{self.counts.summary}, after", None, None)
 
     def _renew(self) -> None:
-        """Replace the workers.  Points of the old workers wait again."""
+        """Replace the workers. The points that they were solving are queued again."""
         self._breaks += 1
         if self._breaks > MAX_POOL_BREAKS:
             why = f"broke {MAX_POOL_BREAKS} times in a row without solving a point; finished points are kept"

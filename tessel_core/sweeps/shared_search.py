@@ -29,40 +29,48 @@ from tessel_core.sweeps.running import MAX_POOL_BREAKS
 
 Part = tuple[Strategy, ...]
 _BACKLOG = 2
-"""Parts that the pool has per slot, so that no worker waits for its next part."""
+"""Parts in the pool, divided by the parts that workers evaluate at once.
+
+Above 1, a worker need not wait for its next part.
+"""
 _TICK_S = 0.2
 """Longest time in seconds until the search reacts to a cancellation."""
 _MAX_CACHED_QUESTIONS = 2
-"""Questions whose blocks a worker keeps: those for all devices and for half of them."""
+"""Number of questions for which a worker keeps its table of blocks: one for all devices and one for half of them."""
 
 
 def recommend_shared(question: Question, pool: WorkerPool, control: Control) -> Recommendation:
-    """Return the recommendation of `recommend`, computed by the workers of a pool; if stopped, the best so far.
+    """Return the recommendation that `recommend` would return, computed by the workers of a pool.
 
-    Configurations whose layers are cut in the same way go to one worker together, with the Pareto front at that time.
-    If configurations are equal in time and memory, the result may keep another one of them than `recommend`.  If a
-    worker dies, another one judges its part again.
+    If the search is stopped, return the best recommendation so far. Configurations that divide the layers in the same
+    way are given to one worker together, with the Pareto front so far. If several configurations have the same time and
+    memory, the result may differ from that of `recommend` in which of them it keeps. If a worker dies, another worker
+    evaluates its part again.
 
-    Raises InputError as `recommend`, and if no worker is left or workers die repeatedly.
+    Raises InputError in the cases of `recommend`, and if no worker is left or workers die repeatedly.
     """
     return _Shared(question, pool, control).found()
 
 
 def judge_part(question: bytes, part: Part, front: Sequence[Candidate]) -> Judged:
-    """Judge one part of a pickled question; runs in a worker."""
+    """Evaluate one part of the strategies for a pickled question. Runs in a worker."""
     known, table = _with_blocks(question)
     return judge(known, part, table, Control(), front)
 
 
 @lru_cache(maxsize=_MAX_CACHED_QUESTIONS)
 def _with_blocks(question: bytes) -> tuple[Question, BlockTable]:
-    """Return the question, and the table of blocks that this worker fills for it."""
+    """Return the question, and the table of blocks that this worker extends for it."""
     known: Question = pickle.loads(question)
     return known, BlockTable(known.family, known.spec, known.mesh)
 
 
 def parts_of(question: Question, asked: Sequence[Strategy]) -> list[Part]:
-    """Split the strategies into parts: first those that are likely fast, then one part per way to cut the layers."""
+    """Split the strategies into parts and return them.
+
+    The first part has the strategies that are probably fast. Each other part has the strategies that divide the layers
+    in the same way.
+    """
     first = promising(question, asked, BlockTable(question.family, question.spec, question.mesh))
     begun, groups = set(first), dict[tuple[object, ...], list[Strategy]]()
     for each in asked:
@@ -73,7 +81,7 @@ def parts_of(question: Question, asked: Sequence[Strategy]) -> list[Part]:
 
 
 class _Shared:
-    """State of a shared search.  Every part is either waiting, submitted to the pool, or judged."""
+    """State of a shared search. Every part is waiting, submitted to the pool, or evaluated."""
 
     def __init__(self, question: Question, pool: WorkerPool, control: Control) -> None:
         self._question, self._pool, self._control = question, pool, control
@@ -85,7 +93,10 @@ class _Shared:
         self._done = self._breaks = 0
 
     def found(self) -> Recommendation:
-        """Submit parts and collect their results until all are judged or the control stops."""
+        """Submit parts and collect their results until all are evaluated or `control` stops the search.
+
+        Return the recommendation.
+        """
         while (self._waiting or self._under_way) and not self._control.stopped:
             accepted = self._submit()
             self._settle()
@@ -96,7 +107,7 @@ class _Shared:
         return together(self._question, self._size, self._judged)
 
     def _submit(self) -> bool:
-        """Fill the backlog, and return whether the pool is open."""
+        """Submit parts until the pool has enough. Return False if the pool is closed."""
         while self._waiting and len(self._under_way) < _BACKLOG * self._pool.slots:
             try:
                 future = self._pool.executor.submit(judge_part, self._data, self._waiting[0], tuple(self._front))
@@ -106,7 +117,7 @@ class _Shared:
         return True
 
     def _settle(self) -> None:
-        """Collect the results that arrive within `_TICK_S`, and queue lost parts again."""
+        """Collect the results that arrive within `_TICK_S`. Queue parts of dead workers again."""
         ended, _ = wait(self._under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
         for future in ended:
             part = self._under_way.pop(future)
@@ -124,13 +135,13 @@ class _Shared:
         self._done += len(part)
         self._front = front_of([*self._front, *judged.candidates])
         best = Fraction(self._front[0].outcome.latency) if self._front else None
-        self._control.report(f"{self._done:,} of {self._size:,} configurations judged", best, None)
+        self._control.report(f"{self._done:,} of {self._size:,} configurations evaluated", best, None)
 
     def _renew(self) -> None:
         """Queue the submitted parts again, and start new workers."""
         self._breaks += 1
         if self._breaks > MAX_POOL_BREAKS:
-            raise InputError("workers", f"broke {MAX_POOL_BREAKS} times in a row without judging anything")
+            raise InputError("workers", f"broke {MAX_POOL_BREAKS} times in a row without evaluating a configuration")
         self._waiting.extendleft(reversed(self._under_way.values()))
         self._under_way.clear()
         self._pool.renew()

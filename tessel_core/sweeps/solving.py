@@ -1,4 +1,4 @@
-"""Solve one point of a sweep in any process.  The only state is a small cache of placements."""
+"""Solve one point of a sweep, in any process. The only state is a small cache of placements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CACHED_PLACEMENTS = 4
 
 
 class PointStatus(StrEnum):
-    """Status of a point: that of its search, or the reason why there was no search."""
+    """Status of a point: the status of its search, or the reason why there was no search."""
 
     PROVED_OPTIMAL = "PROVED_OPTIMAL"
     FEASIBLE = "FEASIBLE"
@@ -38,40 +38,49 @@ class PointStatus(StrEnum):
 
     @classmethod
     def of(cls, status: Status) -> Self:
-        """Convert the status of a search.  A search that its time limit stopped has found nothing."""
+        """Return the status of a point whose search has this status.
+
+        If the time limit ended the search without a schedule, nothing was found.
+        """
         return cls("NOTHING_FOUND" if status is Status.CANCELLED else str(status))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """Answer to a point.  None means that there is no such figure.  Times are in ns, memory in bytes."""
+    """Result of a point. A figure that does not exist is None. Times are in nanoseconds, and memory is in bytes."""
 
     status: PointStatus
     reason: str = ""
-    """Reason why there is no schedule, or a limit of the result, such as an unproved placement; may be empty."""
+    """Why there is no schedule, or why the result is limited, for example by a placement without proof.
+
+    May be empty.
+    """
     devices: int | None = None
     """Number of devices in the plan."""
     period_ns: float | None = None
-    """Period per micro-batch of the best steady state found.  The schedule itself may not reach it."""
+    """Shortest period per micro-batch of a steady state that was found. The schedule itself may be slower."""
     period_bound_ns: float | None = None
     """Lower bound on the period per micro-batch of every schedule of the plan."""
     makespan_ns: int | None = None
     makespan_bound_ns: int | None = None
     time_per_micro_batch_ns: float | None = None
-    """Period per micro-batch of the schedule, or makespan / micro-batches if it has no steady state."""
+    """Period per micro-batch of the schedule. If it has no steady state, makespan / micro-batches."""
     idle_rate: float | None = None
-    """Idle share of the whole schedule, the sum of imbalance and bubble."""
+    """Idle fraction of the device time of the whole schedule. It is the sum of imbalance and bubble."""
     imbalance_rate: float | None = None
     bubble_rate: float | None = None
     peak_memory: int | None = None
-    """Largest peak memory of a device."""
+    """Peak memory of the device with the largest peak."""
     samples_per_s: float | None = None
     """Throughput of the whole schedule, including warmup and cooldown."""
     wall_s: float = 0.0
 
     @classmethod
     def of(cls, report: ScheduleReport, point: SweepPoint, wall_s: float) -> Self:
-        """Build the result of a schedule search.  Figures of the schedule are set only if it keeps every rule."""
+        """Return the result for the report of a schedule search.
+
+        Figures of the schedule are set only if the schedule obeys every rule.
+        """
         schedule, period = report.solution, report.period_per_micro_batch
         answer = cls(
             status=PointStatus.of(report.status),
@@ -97,14 +106,14 @@ class PointResult:
         )
 
 
-_DOES_NOT_FIT = "the schedule does not fit the devices' memory"
-"""Reason for published orders, which report a lack of memory by their status alone."""
+_DOES_NOT_FIT = "the schedule needs more memory than the devices have"
+"""Reason for a published order that does not fit. Its solver reports only a status."""
 
 
 def solve_point(point: SweepPoint) -> PointResult:
-    """Compute costs, place, plan and schedule.
+    """Compute the costs of a point, then its placement, its micro-batch plan and its schedule. Return the result.
 
-    The answer is the same on every machine, unless a time limit was reached, which the reason mentions.
+    The result is the same on every machine, unless a time limit was reached. In that case, the reason says so.
 
     Raises RefereeError if a solver breaks a rule, which is a bug.
     """
@@ -135,7 +144,7 @@ def _solved(point: SweepPoint, began: float) -> PointResult:
 
 @dataclass(frozen=True)
 class _PlacementKey:
-    """Cache key of a placement.  Points with equal `key` have the same placement."""
+    """Cache key of a placement. Points with the same `key` have the same placement."""
 
     key: str
     point: SweepPoint = field(compare=False)
@@ -143,7 +152,7 @@ class _PlacementKey:
 
 @lru_cache(maxsize=_CACHED_PLACEMENTS)
 def _placed(key: _PlacementKey) -> tuple[Placing, PlacementReport]:
-    """Place the graph of a point.  Consecutive points that differ only in their schedules share the result."""
+    """Return the placement for a point. Consecutive points that differ only in their schedules share it."""
     point, terms = key.point, key.point.terms
     mesh = point.mesh if point.memory is None else MeshFile.of(point.mesh.mesh.with_capacity(point.memory))
     graph = replace(point.graph, graph=with_batch_size(point.graph.graph, point.micro_batch_size))

@@ -1,4 +1,4 @@
-"""Results of one sweep in an SQLite file.  Each result is on disk as soon as it is stored."""
+"""Results of one sweep in an SQLite file. Each result is on disk as soon as it is stored."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tessel_core.workbench.store.database import Schema, open_on_disk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow(PointResult):
-    """A point and its result as one flat row, for the results file and the table on screen."""
+    """A point and its result as one flat row, for the file of results and for the table in the app."""
 
     key: str
     number: int
-    """Position in the sweep, from 0."""
+    """Position in the sweep, counted from 0."""
     graph: str
     mesh: str
     memory: int | None
@@ -35,7 +35,7 @@ class SweepRow(PointResult):
 
     @classmethod
     def joined(cls, number: int, point: SweepPoint, result: PointResult) -> Self:
-        """Join a point and its result into one row."""
+        """Return one row with the fields of a point and of its result."""
         return cls(
             key=point.key,
             number=number,
@@ -53,14 +53,14 @@ class SweepRow(PointResult):
 
 _OF_RESULT = tuple(each.name for each in fields(PointResult))
 COLUMNS = (*(each.name for each in fields(SweepRow) if each.name not in _OF_RESULT), *_OF_RESULT)
-"""Columns of the table `point` and of the CSV: first the point, then its result."""
+"""Columns of the table `point` and of the CSV file: the fields of the point, then those of its result."""
 _values = attrgetter(*COLUMNS)
 
 _TYPES = {int: "INTEGER", float: "REAL"}
 
 
 def _column_definitions() -> str:
-    """Return the SQL columns of the table `point`, with types taken from the fields of `SweepRow`."""
+    """Return the SQL columns of the table `point`. Their types follow from the fields of `SweepRow`."""
     hints = get_type_hints(SweepRow)
     within = {name: (hints[name], *get_args(hints[name])) for name in COLUMNS}
     kinds = {name: next((sql for kind, sql in _TYPES.items() if kind in within[name]), "TEXT") for name in COLUMNS}
@@ -76,12 +76,12 @@ _SCHEMA = Schema(
 
 
 class SweepStore(AbstractContextManager["SweepStore"]):
-    """File of one sweep.  Every method may raise StoreError; results stored before remain.
+    """The file of one sweep. Every method may raise StoreError. Results that were stored before remain.
 
-    Two processes may work on the same sweep.  If both solve a point, the first result is stored.
+    Two processes may work on the same sweep. If both solve a point, the first result is kept.
 
-    Raises StoreError if the file belongs to another program, is damaged or read-only, and InputError if it holds
-    another sweep.
+    Opening a file raises StoreError if it belongs to another program, is damaged or read-only. It raises InputError if
+    the file holds another sweep.
     """
 
     def __init__(self, path: Path, sweep: SolverSweep) -> None:
@@ -104,7 +104,7 @@ class SweepStore(AbstractContextManager["SweepStore"]):
             raise InputError(str(self.path), f"holds another sweep ({title}); choose another name")
 
     def keep(self, rows: Iterable[SweepRow]) -> None:
-        """Store the rows.  They are on disk when this returns."""
+        """Store rows. They are on disk when this method returns."""
         places = ", ".join("?" * len(COLUMNS))
         with self._database.writing() as connection:
             connection.executemany(f"INSERT OR IGNORE INTO point VALUES ({places})", map(_values, rows))
@@ -138,7 +138,7 @@ def _row(values: tuple[Any, ...]) -> SweepRow:
 
 
 def rows_csv(rows: Iterable[SweepRow]) -> str:
-    """Return the rows as CSV with a header line.  Missing values are empty."""
+    """Return the rows as CSV with a header line. Missing values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -1,4 +1,4 @@
-"""Definition of a sweep: the axes, and a self-contained point for each combination of their values."""
+"""Definition of a sweep: its axes, and one independent point for each combination of their values."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.units import counted
 
 MAX_POINTS = 100_000
-"""Largest number of points of one sweep.  All points and their keys are in memory at once."""
+"""Largest number of points of one sweep. All points and their keys are kept in memory."""
 
 _COSTS = options_of(CostOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTerms:
-    """Options shared by all points of a sweep."""
+    """Options that hold for all points of a sweep."""
 
     dtype: str = option(_COSTS["dtype"][1], _COSTS["dtype"][0])
     optimizer: str = option(_COSTS["optimizer"][1], _COSTS["optimizer"][0])
@@ -37,47 +37,57 @@ class SweepTerms:
         str(Communication.OVERLAPPED),
         Option(
             "Communication",
-            "Whether devices are busy during transfers or compute meanwhile",
+            "Whether a device waits during a transfer or computes at the same time",
             choices=tuple(map(str, Communication)),
         ),
     )
-    split_weights: bool = option(False, Option("Split weights", "Make each weight gradient a block of its own", 0, 1))
+    split_weights: bool = option(False, Option("Split weights", "Compute weight gradients in separate blocks", 0, 1))
     time_limit: float = option(
-        20.0, Option("Time limit", "Seconds per point: half for its placement, half for its schedule", 0.2, 7200, "s")
+        20.0,
+        Option(
+            "Time limit",
+            "Time limit per point. Half of it is for the placement and half for the schedule",
+            0.2,
+            7200,
+            "s",
+        ),
     )
     seed: int = option(0, Option("Seed", "Seed of the solver's random choices", 0, 2**31 - 1))
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One point of a sweep: all that is needed to cost, place, plan and schedule a graph.  It can be pickled."""
+    """One point of a sweep: a graph and all settings to cost, place, plan and schedule it. A point can be pickled."""
 
     graph: GraphFile
     mesh: MeshFile
     memory: int | None
-    """Memory of every device except hosts, in bytes; None keeps the memory of the mesh."""
+    """Memory of every device except hosts, in bytes. None keeps the memory of the mesh."""
     placer: str
     micro_batch_size: int
     """Samples per micro-batch."""
     in_flight: int | str
-    """Micro-batches whose activations each stage holds; see `CostOptions`."""
+    """Number of micro-batches whose activations each stage holds, as in `CostOptions`."""
     scheduler: str
     micro_batches: int
     terms: SweepTerms
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of the point as canonical JSON, equal in every process and on every machine."""
+        """SHA-256 of the point as canonical JSON. It is equal in every process and on every machine."""
         return fingerprint({**self._placement_document, **self._schedule_document})
 
     @cached_property
     def placement_key(self) -> str:
-        """SHA-256 of the settings that determine the placement."""
+        """SHA-256 of the settings on which the placement depends."""
         return fingerprint(self._placement_document)
 
     @cached_property
     def costs(self) -> CostOptions:
-        """Cost options of the placement.  The number of micro-batches is cut to the largest that has an effect."""
+        """Cost options for the placement.
+
+        The number of micro-batches is reduced to the largest number that has an effect.
+        """
         most = self.micro_batches
         if self.in_flight == ONE_F_ONE_B:
             most = min(most, len(self.mesh.mesh.devices))
@@ -114,10 +124,10 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class SolverSweep:
-    """Axes of a sweep.  Every combination of their values is a point.
+    """Axes of a sweep. Every combination of their values is a point.
 
-    Raises InputError if an axis is empty or repeats a value, a name or number is invalid, two graphs or two meshes
-    share a name, or there are more than `MAX_POINTS` points.
+    Raises InputError in these cases: an axis is empty or has a value twice; a name or number is invalid; two graphs or
+    two meshes have the same name; there are more than `MAX_POINTS` points.
     """
 
     graphs: tuple[GraphFile, ...]
@@ -125,7 +135,7 @@ class SolverSweep:
     memories: tuple[int | None, ...] = (None,)
     placers: tuple[str, ...] = (next(iter(PLACERS)),)
     micro_batch_sizes: tuple[int | None, ...] = (None,)
-    """Samples per micro-batch; None is the batch size of the graph."""
+    """Samples per micro-batch. None stands for the batch size of the graph."""
     in_flight: tuple[int | str, ...] = (ONE_F_ONE_B,)
     schedulers: tuple[str, ...] = (DEFAULT_SCHEDULER,)
     micro_batches: tuple[int, ...] = (32,)
@@ -140,7 +150,7 @@ class SolverSweep:
                 raise InputError(f"graph {file.graph.name}", why)
         for name, axis in self._axes.items():
             if not axis:
-                raise InputError(name, "a sweep needs at least one")
+                raise InputError(name, "must have at least one value")
             check_unique(name, map(str, axis))
         self._check_values()
         check_options(self.terms)
@@ -161,7 +171,7 @@ class SolverSweep:
 
     @property
     def _axes(self) -> dict[str, tuple[object, ...]]:
-        """Axes from the outermost to the innermost, so that points with the same placement are consecutive."""
+        """Values of each axis, outermost axis first. The order makes points with the same placement consecutive."""
         return {
             "graphs": tuple(each.fingerprint for each in self.graphs),
             "meshes": tuple(each.fingerprint for each in self.meshes),
@@ -180,7 +190,7 @@ class SolverSweep:
 
     @cached_property
     def points(self) -> tuple[SweepPoint, ...]:
-        """A point for every combination of axis values, in the order of `_axes`."""
+        """One point for every combination of axis values. The first axis changes slowest."""
         axes = (self.graphs, self.meshes, self.memories, self.placers, self.micro_batch_sizes, self.in_flight)
         return tuple(
             SweepPoint(graph, mesh, memory, placer, size or graph.graph.batch_size, held, scheduler, count, self.terms)
@@ -191,12 +201,12 @@ class SolverSweep:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 over the sorted keys of the points; the order of axis values does not matter."""
+        """SHA-256 of the sorted keys of the points, so the order of axis values does not matter."""
         return hashlib.sha256("".join(sorted(each.key for each in self.points)).encode()).hexdigest()
 
     @property
     def title(self) -> str:
-        """Short description: number of points, graphs and meshes."""
+        """Short description with the number of points, the graphs and the meshes."""
         graphs, meshes = _some(each.graph.name for each in self.graphs), _some(each.mesh.name for each in self.meshes)
         return f"{counted(self.size, 'point')} of {graphs} on {meshes}"
 

@@ -225,7 +225,7 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
         ("bad.txt", b"program a\n%x: fp32[4]@1\n%y: fp32[5]@1 = relu(%x)\nreturn %y", "")
     )
     tab.run()
-    assert tab.says("bad.txt: operation 0 (relu): outputs fp32[5]@1, but its inputs give fp32[4]@1.")
+    assert tab.says("bad.txt: operation 0 (relu): outputs fp32[5]@1, but its inputs imply fp32[4]@1.")
     assert lines(tab) == shown
     tab.test.file_uploader[0].set_value(("bytes.txt", b"\xff\xfe\x00", ""))
     tab.run()
@@ -268,7 +268,7 @@ def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: p
 
 def test_devices_that_the_mesh_does_not_have_are_one_sentence() -> None:
     tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@99\n%y: fp32[4]@99 = relu(%x)\nreturn %y")
-    assert tab.says("device 99: is not in mesh h200-16, which has 16.")
+    assert tab.says("device 99: is not in mesh h200-16, whose devices are 1 to 16.")
     tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@999999999\nreturn %x")
     assert tab.says("names device 999999999, but this page shows at most 256 devices")
 

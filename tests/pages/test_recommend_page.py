@@ -138,7 +138,7 @@ def test_a_batch_that_nothing_divides_is_one_sentence() -> None:
         next(each for each in tab.test.text_input if each.label == label).set_value(text)
     tab.press("Find the fastest")
     tab.wait(lambda: bool(tab.test.error))
-    assert "the nearest that do" in tab.test.error[0].value
+    assert "the nearest batches that do" in tab.test.error[0].value
 
 
 def test_start_leads_with_the_question() -> None:

@@ -112,9 +112,9 @@ def test_infeasible_ones_have_reasons_that_can_be_chosen() -> None:
     write(tab, "Micro-batches K", "1..3")
     rows = list_those(tab, INFEASIBLE)
     reasons = [row["Why not"] for row in rows]
-    assert "a batch of 256 does not divide into 1 x 3 parts, replicas by micro-batches" in reasons
+    assert "a batch of 256 does not divide into 1 x 3 parts (replicas x micro-batches)" in reasons
     assert f"{len(rows)}" in " ".join(tab.test.button_group[0].options)
-    tab.choose("Why not", "a batch of … does not divide into … x … parts, replicas by micro-batches")
+    tab.choose("Why not", "a batch of … does not divide into … x … parts (replicas x micro-batches)")
     assert {row["K"] for row in tab.test.dataframe[0].value.to_dict("records")} == {3}
 
 

@@ -1,7 +1,7 @@
-"""Table of operators: one entry each, for any number of inputs.
+"""The table of operators. Each entry serves any number of inputs.
 
-Functions, norms, reductions, attention, windows and the choice of experts are computed in at least fp32 and rounded
-once at the end, as frameworks do. FLOPs count the steps of an operator's definition.
+Functions, norms, reductions, attention, windows and the choice of experts are computed in at least fp32. The result is
+rounded once, as frameworks do. FLOPs count the arithmetic steps in an operator's definition.
 """
 
 from tessel_core.errors import InputError
@@ -33,20 +33,20 @@ _TABLES = (
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Operators by kind."""
 _COST_ATTRIBUTES = (CASTS, FORMAT, FUSED, KERNEL)
-"""Optional attributes of every operator that runs on one device."""
+"""Attributes that change the cost of an operation. Every operator that runs on one device accepts them."""
 
 
 def find_operator(kind: str) -> Operator:
-    """Return the operator of that kind. Raises InputError with the known kinds if there is none."""
+    """Return the operator with the name `kind`. If there is none, raise InputError with all known names."""
     if kind not in OPERATORS:
         raise InputError(f"operator {kind}", f"is not known, known are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[kind]
 
 
 def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    """Return the types of an operation's outputs. Equal types are the same object.
+    """Return the types of an operation's outputs. The same arguments give the same object (the result is cached).
 
-    Raises InputError for an unknown kind, a missing or unknown attribute, or types that do not fit.
+    Raises InputError for an unknown operator, a missing or unknown attribute, or input types that do not fit.
     """
     operator, values = find_operator(kind), dict(attributes)
     missing = [name for name in operator.attributes if name not in values]

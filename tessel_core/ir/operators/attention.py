@@ -1,4 +1,4 @@
-"""Attention over heads, with a causal mask or a bias, and the packed columns of queries, keys and values."""
+"""Attention over heads with a causal mask or a bias, and packing of queries, keys and values into one tensor."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tessel_core.ir.types import TensorType
 
 
 def visible_pairs(queries: int, keys: int, causal: bool, window: int = 0) -> int:
-    """Return the number of scores per head that the mask leaves visible.
+    """Return the number of pairs of query and key per head that the mask leaves visible.
 
-    With a causal mask, the last query sees all keys, and each earlier one sees one key less. With a window, each query
-    sees at most the latest `window` keys.
+    With a causal mask, the last query sees all keys, and each earlier query sees one key less. With a window, each
+    query sees at most the latest `window` keys.
     """
     pairs = queries * keys - causal * queries * (queries - 1) // 2
     if not window:
@@ -37,7 +37,7 @@ def visible_pairs(queries: int, keys: int, causal: bool, window: int = 0) -> int
     hidden_last, hidden_first = (
         max(0, keys - window),
         max(0, keys - queries + 1 - window),
-    )  # from the last and first query
+    )  # Number of keys that the window hides from the last and from the first query.
     return pairs - (hidden_last * (hidden_last + 1) - hidden_first * (hidden_first - 1)) // 2 if hidden_last else pairs
 
 
@@ -48,7 +48,7 @@ def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
 
 
 def check_mask(queries: int, keys: int, values: Values) -> None:
-    """Raise InputError if `causal` and `window` describe no mask for these numbers of queries and keys."""
+    """Raise InputError if `causal` and `window` are no valid mask for these numbers of queries and keys."""
     causal = integer(values, "causal")
     need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
     need(
@@ -59,7 +59,7 @@ def check_mask(queries: int, keys: int, values: Values) -> None:
 
 
 def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
-    """Shape rule: from the columns of queries, keys and values, [batch, tokens, columns], to those of the output."""
+    """Shape rule: return the type of the output from queries, keys and values, each [batch, tokens, columns]."""
     q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
     _whole_heads(k, 1, values)
@@ -87,10 +87,10 @@ def _heads(array: Array, values: Values) -> Array:
 
 
 def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)) -> list[Array]:
-    """Return the arrays as [batch, group, head of the group, tokens, size].
+    """Reshape each array to [batch, group, head of the group, tokens, size].
 
-    The heads of a group share one head of keys and one of values. `of_queries` are the indices of arrays with a head
-    per query head.
+    The query heads of a group share one key head and one value head. `of_queries` lists the arrays, by index, that have
+    one head per query head.
     """
     groups = arrays[1].shape[2] // integer(values, "head_size", 1)
     heads = arrays[0].shape[2] // integer(values, "head_size", 1)
@@ -103,29 +103,29 @@ def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)
 
 
 def columns_of(heads: Array, like: Array) -> Array:
-    """Reshape [batch, .., tokens, size] to [batch, tokens, columns], in the format of `like`."""
+    """Reshape [batch, .., tokens, size] to [batch, tokens, columns], in the number format of `like`."""
     batch, tokens, last = len(heads), heads.shape[-2], heads.ndim - 2
     return in_format(namespace(heads).moveaxis(heads, last, 1).reshape(batch, tokens, -1), like)
 
 
 def _scores(q: Array, k: Array) -> Array:
-    """Return the scaled products of heads."""
+    """Return the scores: products of queries and keys per head, divided by the root of the head size."""
     return q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
 
 
 def _capped(scores: Array, values: Values) -> Array:
-    """Bound the scores by tanh if there is a cap."""
+    """Return the scores. If there is a cap, bound them to ± cap by a tanh."""
     cap = values.get("cap")
     return cap * namespace(scores).tanh(scores / cap) if isinstance(cap, int | float) else scores
 
 
 def capped_scores(q: Array, k: Array, values: Values) -> Array:
-    """Return the scaled products of heads, bounded by tanh if there is a cap."""
+    """Return the scores, products of queries and keys. If there is a cap, they are bounded to ± cap by a tanh."""
     return _capped(_scores(q, k), values)
 
 
 def slope_of_cap(capped: Array, values: Values) -> Array | float:
-    """Return the derivative of the cap, computed from capped scores."""
+    """Return the derivative of the cap's tanh, computed from capped scores. It is 1 without a cap."""
     return 1 - (capped / number(values, "cap")) ** 2 if "cap" in values else 1.0
 
 
@@ -154,7 +154,11 @@ def softmax_of(scores: Array) -> Array:
 
 
 def _dropped(v: Array, values: Values) -> Array | float:
-    """Return the factor of each weight: 1, or with dropout 0 or 1 / (1 - rate), drawn per key."""
+    """Return the factor by which dropout multiplies each attention weight: 0 or 1 / (1 - rate). It is 1 without
+    dropout.
+
+    One draw per key holds for all queries.
+    """
     if "rate" not in values:
         return 1.0
     return in_format(kept_columns(v.shape[-2], values, v), v) / (1 - number(values, "rate"))
@@ -166,12 +170,15 @@ def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _attention_work(products: int) -> WorkRule:
-    """Return the work of `products` products. Scores never reach memory [Dao 2022, FlashAttention]."""
+    """Return the rule for an attention that computes `products` matrix products.
+
+    Scores count no memory traffic, because the kernel never writes them to memory [Dao 2022, FlashAttention].
+    """
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
         q, k, v = types[:3]
         pairs = visible_pairs(q.shape[1], k.shape[1], bool(values["causal"]), int(values.get("window", 0)))  # type: ignore[arg-type]
-        made = q.shape[2] * v.shape[2] // k.shape[2]  # columns of the output
+        made = q.shape[2] * v.shape[2] // k.shape[2]  # Columns of the output.
         columns = (products - products // 2) * q.shape[2] + products // 2 * made
         return Work(2.0 * q.shape[0] * pairs * columns, moved(types, outputs))
 
@@ -197,9 +204,9 @@ def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _slopes(
     weights: Array, q: Array, k: Array, v: Array, dz: Array, bend: Array | float = 1.0, dropped: Array | float = 1.0
 ) -> tuple[Array, Array, Array, Array]:
-    """Return gradients of queries, keys, values and scores.
+    """Return the gradients of queries, keys, values and scores.
 
-    `bend` is the derivative of the cap, and `dropped` is the factor of each weight by dropout.
+    `bend` is the derivative of the cap. `dropped` is the factor by which dropout multiplies each attention weight.
     """
     by_weight = dropped * (dz @ v.swapaxes(-1, -2))
     by_score = bend * weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
@@ -208,7 +215,7 @@ def _slopes(
 
 
 def _masked(values: Values) -> Values:
-    """Return the attributes with `causal` set to 0 if it is missing."""
+    """Return the attributes. If `causal` is missing, it is added as 0."""
     return {"causal": 0, **values}
 
 
@@ -231,7 +238,7 @@ def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _biased_weights(q: Array, k: Array, bias: Array, values: Values) -> Array:
     """Return the attention weights.
 
-    Sample b takes bias b mod g, or bias b // (batch / g) if samples of one bias are consecutive.
+    There are g biases. Sample b uses bias b mod g, or bias b // (batch / g) if `consecutive` is set.
     """
     scores = _scores(q, k)
     repeats = len(scores) // len(bias)
@@ -262,7 +269,7 @@ def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arr
 
 
 def _attention_bias_work(products: int) -> WorkRule:
-    """Return the work of attention plus one addition per visible score."""
+    """Return the rule of attention with a bias: the work of attention, and one addition per visible score."""
     plain = _attention_work(products)
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
@@ -305,7 +312,7 @@ _OF_BIAS = ("causal", "consecutive")
 
 
 def _row_sums(types: Types, values: Values) -> float:
-    """Return the bytes of the log-sum-exp of each row of scores, in fp32."""
+    """Return the size in bytes of the log-sum-exp of each row of scores, which is kept in fp32."""
     return 4 * types[0].elements / integer(values, "head_size", 1)
 
 
@@ -320,7 +327,7 @@ ATTENTION = (
         statistics=_row_sums,
         gradient=lambda back: back.add("attention_grad", (*back.inputs, back.gradient), **back.values),
     ),
-    # The gradient recomputes the scores [Dao 2022, appendix B].
+    # The gradient kernel computes the scores again [Dao 2022, appendix B].
     Operator(
         "attention_grad", _attention_grad, _attention_grad_compute, _attention_work(5), _OF_HEADS, optional=_OF_SCORES
     ),

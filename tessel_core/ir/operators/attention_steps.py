@@ -11,14 +11,14 @@ from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved
 from tessel_core.ir.types import TensorType
 
 SCORES, SUM_OF_KEYS, SUM_OF_QUERIES = "btghd,bkgd->bghtk", "bghtk,bkgd->btghd", "bghtk,btghd->bkgd"
-"""Products of attention in `einsum` notation.
+"""The products of attention as subscripts for `einsum`.
 
-Axes are b: batch, g: group, h: head of the group, t: tokens of queries, k: keys, d: head size.
+Letters are axes. b: batch, g: group, h: head of the group, t: tokens of queries, k: keys, d: head size.
 """
 
 
 def _grouped(q: TensorType, k: TensorType, values: Values) -> int:
-    """Return the number of heads of the wider tensor, which the number of the other one's heads must divide."""
+    """Return the larger number of heads of both tensors. The smaller number must divide it."""
     size = integer(values, "head_size", 1)
     fits = len(q.shape) == len(k.shape) == 3 and q.dtype == k.dtype and q.shape[0] == k.shape[0]
     fits = fits and k.shape[2] > 0 and k.shape[2] % size == 0 and q.shape[2] % k.shape[2] == 0
@@ -59,19 +59,22 @@ def _attention_context_grad(types: Types, values: Values) -> tuple[TensorType, .
 
 
 def _by_head(q: Array, k: Array, values: Values) -> tuple[Array, Array]:
-    """Split the columns of both tensors by group and head. A group shares one head of the narrower tensor."""
+    """Reshape queries and keys to one axis for groups and one for heads.
+
+    The tensor with fewer heads has one head per group.
+    """
     size = integer(values, "head_size")
     groups = k.shape[2] // size
     return q.reshape(*q.shape[:2], groups, -1, size), k.reshape(*k.shape[:2], groups, size)
 
 
 def _by_group(scores: Array, like: Array) -> Array:
-    """Split scores [batch, heads, queries, keys] into the groups that share keys and values."""
+    """Split the head axis of scores [batch, heads, queries, keys] into the groups that share keys and values."""
     return scores.reshape(len(scores), like.shape[2], -1, *scores.shape[2:])
 
 
 def _product(rule: str, one: Array, other: Array) -> Array:
-    """Call `einsum`, which NumPy and PyTorch have and the Array API standard lacks."""
+    """Call `einsum`. NumPy and PyTorch have it, but the Array API standard does not."""
     if namespace(one) is np:
         return np.einsum(rule, one, other, optimize=True)
     return namespace(one).einsum(rule, one, other)
@@ -109,9 +112,9 @@ def _attention_context_grad_compute(weights: Array, v: Array, dz: Array, values:
 
 
 def _products_work(products: int) -> WorkRule:
-    """Return the work of `products` products over all pairs of query and key, including hidden ones.
+    """Return the rule for `products` matrix products over all pairs of query and key, including masked pairs.
 
-    Each product reads the last input.
+    Each product reads the last input once.
     """
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
@@ -196,8 +199,9 @@ ATTENTION_STEPS = (
 )
 """The operators of the forward pass:
 
-- `attention_scores` of queries and keys [batch, tokens, columns] are [batch, heads, queries, keys], not scaled.
-- `masked_softmax` multiplies scores by `scale`, hides keys by the mask of `attention`, and takes the softmax over keys
-  [Shoeybi 2019, Megatron-LM's fused kernel]. Its gradient takes its output.
+- `attention_scores` multiplies queries and keys [batch, tokens, columns] to scores [batch, heads, queries, keys], which
+  are not scaled.
+- `masked_softmax` multiplies scores by `scale`, hides keys by the mask of `attention`, and computes the softmax over
+  keys [Shoeybi 2019, Megatron-LM's fused kernel]. Its gradient has its output as input.
 - `attention_context` sums values with these weights. Its `head_size` is that of the values.
 """

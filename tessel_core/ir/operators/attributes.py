@@ -1,4 +1,4 @@
-"""Reads and checks attributes of operations."""
+"""Functions that read and check the attributes of operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tessel_core.ir.operators.operator import Values, need
 
 
 def axis_of(values: Values, rank: int) -> int:
-    """Return the attribute `axis`, counted from the front."""
+    """Return the attribute `axis` as an index of at least 0. Negative values count from the last axis."""
     axis = values["axis"]
     need(isinstance(axis, int) and -rank <= axis < rank, f"has no axis {axis}, because the rank is {rank}")
     assert isinstance(axis, int)
@@ -16,16 +16,19 @@ def axis_of(values: Values, rank: int) -> int:
 
 
 def axes_of(values: Values, rank: int, name: str = "axes") -> tuple[int, ...]:
-    """Return an attribute that lists distinct axes, counted from the front."""
+    """Return an attribute that lists distinct axes, as indices of at least 0.
+
+    A negative index counts from the last axis.
+    """
     axes = integers(values, name)
-    need(all(-rank <= axis < rank for axis in axes), f"{name} {axes} must be axes of rank {rank}")
+    need(all(-rank <= axis < rank for axis in axes), f"{name} must be axes of a tensor of rank {rank}, got {axes}")
     found = tuple(axis % rank for axis in axes)
     need(len(set(found)) == len(found), f"{name} must name each axis once, got {axes}")
     return found
 
 
 def integer(values: Values, name: str, least: int = 0) -> int:
-    """Return an attribute that is an integer of at least `least`."""
+    """Return the integer attribute `name`. Raises InputError if it is below `least`."""
     value = values[name]
     need(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value}")
     assert isinstance(value, int)
@@ -33,7 +36,7 @@ def integer(values: Values, name: str, least: int = 0) -> int:
 
 
 def integers(values: Values, name: str, least: int | None = None) -> tuple[int, ...]:
-    """Return an attribute that is a list of integers, each at least `least`."""
+    """Return the attribute `name`, a list of integers. Raises InputError if one is below `least`."""
     value = values[name]
     need(isinstance(value, tuple), f"{name} must be a list like (1 2), got {value!r}")
     assert isinstance(value, tuple)
@@ -42,7 +45,7 @@ def integers(values: Values, name: str, least: int | None = None) -> tuple[int, 
 
 
 def number(values: Values, name: str) -> float:
-    """Return an attribute that is a finite number."""
+    """Return the attribute `name`, a finite number."""
     value = values[name]
     need(isinstance(value, int | float) and bool(np.isfinite(value)), f"{name} must be a finite number, got {value}")
     assert isinstance(value, int | float)
@@ -50,7 +53,7 @@ def number(values: Values, name: str) -> float:
 
 
 def device_list(values: Values, name: str = "devices") -> tuple[int, ...]:
-    """Return an attribute that lists distinct devices."""
+    """Return the attribute `name`, a list of distinct devices."""
     value = values[name]
     need(isinstance(value, tuple) and len(set(value)) == len(value) > 0, f"{name} must list distinct devices")
     assert isinstance(value, tuple)

@@ -76,7 +76,7 @@ def _relu(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _relu_gradient(back: Reverse) -> list[int | None]:
-    """Use the input or the output: both are positive at the same places."""
+    """Write the gradient from whichever is kept, input or output. Both are positive at the same positions."""
     kept = back.outputs if back.values.get("keeps_output") else back.inputs
     return [back.one("relu_grad", *kept, back.gradient)]
 
@@ -125,7 +125,7 @@ def _transposed_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _transposed_gradients(back: Reverse) -> list[int | None]:
-    """Write the gradients. That of the weight is dz.T @ x, so `matmul_weight_grad` computes it."""
+    """Gradient rule of `matmul_transposed`. The weight's gradient dz.T @ x is written as `matmul_weight_grad`."""
     (x, w), dz = back.inputs, back.gradient
     if all(back.wanted) and not (back.split and back.weights[1]):
         return list(back.add("matmul_transposed_grad", (x, w, dz)))
@@ -134,7 +134,7 @@ def _transposed_gradients(back: Reverse) -> list[int | None]:
 
 
 def _product_flops(x: TensorType, y: TensorType) -> float:
-    """Return 2 m k n for each product of [.., m, k] with [k, n], or with [.., k, n]."""
+    """Return the FLOPs of the product, 2 m k n per matrix [m, k] of the first input."""
     return 2.0 * x.elements * y.shape[-1]
 
 
@@ -143,7 +143,10 @@ def _matmul_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
-    """Write one operation for both gradients, unless only one is needed or the weight's must be separate."""
+    """Gradient rule of products. One operation computes both gradients.
+
+    They become two operations if only one gradient is needed or if weight gradients must be separate.
+    """
     x, y = back.inputs[:2]
     matrix = len(back.types[1].shape) == 2
     if not matrix or (all(back.wanted[:2]) and not (back.split and back.weights[1])):
@@ -153,7 +156,7 @@ def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
 
 
 def _bias_gradient(back: Reverse, dz: int, place: int) -> int | None:
-    """Return the gradient of input `place`, which was added to each row."""
+    """Return the gradient of input `place`, which was added to each row: the sum of the gradient over all rows."""
     return back.one_for(place, "bias_grad", dz, axes=len(back.types[place].shape)) if back.wanted[place] else None
 
 
@@ -185,7 +188,10 @@ def _matmul_input_grad_work(types: Types, outputs: Types, values: Values) -> Wor
 
 
 def _matmul_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Do not count the weight as read: it only gives the shape of the gradient."""
+    """Return the work of the weight's gradient.
+
+    It reads the gradient and the activation. The weight is not read, because it only gives the shape of the result.
+    """
     return Work(_product_flops(types[0], types[1]), moved((types[0], types[2]), outputs))
 
 
@@ -208,12 +214,12 @@ def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _transposed_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count the work of a product's gradients."""
+    """Return the work of the gradients of a product with a transposed matrix."""
     return Work(4.0 * types[0].elements * types[1].shape[0], moved(types, outputs) + types[2].bytes)
 
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count two products as large as the forward's, each of which reads the gradient."""
+    """Return the work of both gradients: two products as large as the forward product. Each reads the gradient once."""
     return Work(2 * _product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
 
 
@@ -276,7 +282,7 @@ def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count the product only. The bias is added as the product is written."""
+    """Return the work of the product. Adding the bias takes no time, since it happens while the product is written."""
     return Work(_product_flops(types[0], types[1]), moved(types, outputs))
 
 
@@ -309,7 +315,7 @@ def _part_gradient(back: Reverse) -> list[int | None]:
 
 
 def _gemm_gradients(back: Reverse) -> list[int | None]:
-    """Write the gradients as products of dz with the other factor, in the layout of A and of B."""
+    """Gradient rule of `gemm`: products of dz with the other factor, in the layouts of A and B."""
     (a, b), dz = back.inputs[:2], back.gradient
     alpha, beta = number(back.values, "alpha"), number(back.values, "beta")
     turned_a, turned_b = integer(back.values, "trans_a"), integer(back.values, "trans_b")

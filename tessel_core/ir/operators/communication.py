@@ -1,4 +1,4 @@
-"""Operators by which any number of devices communicate."""
+"""Operators that communicate between any number of devices."""
 
 from __future__ import annotations
 
@@ -33,12 +33,18 @@ def tensors_of(values: Values) -> int:
 
 
 def more_devices(values: Values) -> int:
-    """Return how many devices take part for each device that the operation names: the attribute `degree`, or 1."""
+    """Return the attribute `degree`, or 1.
+
+    This is the number of participating devices for each device that the operation names.
+    """
     return integer(values, "degree", least=1) if "degree" in values else 1
 
 
 def axes_of_tensors(values: Values, ranks: Sequence[int]) -> list[int]:
-    """Return the axis of each tensor of a device, counted from the front. `axis` is one for all tensors, or a list."""
+    """Return the axis of each of a device's tensors, as indices of at least 0.
+
+    The attribute `axis` is one number for all tensors, or a list with one number per tensor.
+    """
     axis = values["axis"]
     each = axis if isinstance(axis, tuple) else (axis,) * len(ranks)
     need(len(each) == len(ranks), f"axis must have {len(ranks)} entries, one per tensor of a device, got {len(each)}")
@@ -46,7 +52,10 @@ def axes_of_tensors(values: Values, ranks: Sequence[int]) -> list[int]:
 
 
 def _from_each(types: Types, values: Values) -> list[Types]:
-    """Return the tensors of each device. They must be consecutive, and alike on all devices."""
+    """Return the types of the tensors of each device.
+
+    Inputs must be ordered by device, and all devices must have the same types.
+    """
     count, wanted = tensors_of(values), "one input" if tensors_of(values) == 1 else f"{tensors_of(values)} inputs"
     found = [types[i : i + count] for i in range(0, len(types), count)]
     devices = [each.device for each in types]
@@ -65,7 +74,7 @@ def _allreduce(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def added_up(arrays: Arrays) -> Array:
-    """Return the sum in the order of the inputs, in their own format."""
+    """Return the sum of the arrays. They are added in order, in their own number format."""
     total = arrays[0]
     for each in arrays[1:]:
         total = total + each
@@ -125,7 +134,7 @@ def parts_along(array: Array, parts: int, values: Values) -> Sequence[Array]:
 
 
 def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[Array]:
-    """Apply `meaning` to the arrays of all devices, tensor by tensor, and return the results device by device."""
+    """Return `meaning` of the first tensors of all devices, of the second tensors, and so on, ordered by device."""
     check_complete(values)
     count = tensors_of(values)
     axes: Sequence[int | None] = [None] * count
@@ -136,8 +145,8 @@ def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[
 
 
 def check_complete(values: Values) -> None:
-    """Raise InputError for an operation that stands for several devices but names one."""
-    need(more_devices(values) == 1, f"is written for one of {more_devices(values)} devices, so it cannot run alone")
+    """Raise InputError if the operation stands for several devices but names only one."""
+    need(more_devices(values) == 1, f"names only one of {more_devices(values)} devices, so it cannot run alone")
 
 
 def _shift(types: Types, values: Values) -> tuple[TensorType, ...]:

@@ -24,10 +24,10 @@ from tessel_core.ir.types import TensorType
 
 
 def kept_columns(columns: int, values: Values, like: Array) -> Array:
-    """Return 1 for each column that dropout keeps, else 0, [columns, uint8].
+    """Return a mask of the columns, uint8 [columns]: 1 where dropout keeps the column, 0 where it drops it.
 
-    The columns are drawn with NumPy from the attribute `seed`. The result is an array of the library of `like`, on its
-    device.
+    NumPy draws the columns from the attribute `seed`. The result is an array of the library and on the device of
+    `like`.
     """
     draw = np.random.default_rng(integer(values, "seed")).random(columns)
     return namespace(like).asarray((draw >= number(values, "rate")).astype(np.uint8), device=like.device)
@@ -76,7 +76,7 @@ DROPOUT = (
 )
 """`dropout` sets numbers to 0 with probability `rate` and divides the others by 1 - rate [Srivastava 2014].
 
-Its second output is the mask, one byte per number, which the gradient uses. Each column is drawn once, for all rows. So
-a part of a tensor that is cut along another axis drops what the whole drops. Time and memory are those of one draw per
-number.
+Its second output is the mask, one byte per number, which the gradient uses. One draw per column holds for all rows. So
+a part of a tensor drops the same columns as the whole tensor, unless the columns are divided. Time and memory are
+counted as for one draw per number.
 """

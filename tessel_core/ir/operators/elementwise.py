@@ -1,4 +1,4 @@
-"""Elementwise operators. Those of one tensor are in `functions`, and those of several are here.
+"""Elementwise operators of several tensors. The module `functions` has most operators of one tensor.
 
 Inputs broadcast as in NumPy. Gradients of broadcast inputs are summed over the repeated axes.
 """
@@ -32,7 +32,7 @@ from tessel_core.ir.types import REAL, WIDTHS, TensorType
 
 
 def _power(types: Types, values: Values) -> tuple[TensorType, ...]:
-    """Allow an exponent of another format than the base."""
+    """Shape rule of a power. The exponent may have another number format than the base."""
     count(types, 2)
     return (types[0].shaped(broadcast(types)),)
 
@@ -63,7 +63,7 @@ def _cast(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _divided(xp: Any, x: Array, y: Array) -> Array:
-    """Divide; integers are rounded towards zero."""
+    """Return x / y. For integers, round the quotient towards zero."""
     if xp.isdtype(x.dtype, "real floating"):
         return x / y
     return xp.sign(x) * xp.sign(y) * (xp.abs(x) // xp.abs(y))
@@ -87,9 +87,9 @@ def _bools(kind: str, infer: ShapeRule, function: Callable[[Any, Array, Array], 
 
 
 def _summed(back: Reverse, place: int, kind: str, *inputs: int) -> int | None:
-    """Return the gradient of input `place`, or None if it is not needed.
+    """Write the gradient of input `place` with operator `kind` and return it, or None if it is not needed.
 
-    It is the output of operator `kind`, summed over the repeated axes.
+    The gradient is summed over the axes along which the input was broadcast.
     """
     return summed_to(back, back.one_for(place, kind, *inputs), place) if back.wanted[place] else None
 
@@ -108,20 +108,20 @@ def _mul_gradients(back: Reverse) -> list[int | None]:
 
 
 def _div_gradients(back: Reverse) -> list[int | None]:
-    """Write dz / y, and -dz / y times the quotient."""
+    """Gradient rule of a division: dz / y for the dividend, and -dz / y times the quotient for the divisor."""
     divided = back.one("div", back.gradient, back.inputs[1])
     by_y = _summed(back, 1, "mul", divided, back.outputs[0])
     return [summed_to(back, divided, 0), _negated(back, by_y, 1)]
 
 
 def _where_true(back: Reverse, place: int, condition: int) -> int | None:
-    """Return the gradient of input `place`, which the output equals where the condition holds."""
+    """Return the gradient of input `place`: dz where the condition holds, 0 elsewhere. None if it is not needed."""
     mask = back.one_for(place, "cast", condition, dtype=back.types[place].dtype)
     return _summed(back, place, "mul", back.gradient, mask)
 
 
 def _choice(*comparisons: str) -> GradientRule:
-    """Return the rule that passes the gradient to each input where its comparison holds."""
+    """Return a rule that gives dz to an input where its comparison holds, such as `greater` for a maximum."""
 
     def rule(back: Reverse) -> list[int | None]:
         asked = zip(range(2), comparisons, back.wanted, strict=True)
@@ -146,20 +146,23 @@ def _prelu_gradients(back: Reverse) -> list[int | None]:
 
 
 def _pow_gradients(back: Reverse) -> list[int | None]:
-    """Write gradients of the base and, unless it is an integer, of the exponent."""
+    """Gradient rule of a power: for the base, and for the exponent unless it is an integer."""
     taken = *back.inputs, back.gradient
     by_exponent = _summed(back, 1, "pow_exponent_grad", *taken) if back.types[1].dtype in REAL else None
     return [_summed(back, 0, "pow_grad", *taken), by_exponent]
 
 
 def _cast_gradient(back: Reverse) -> list[int | None]:
-    """Cast the gradient back. Casts from or to integers have no gradient."""
+    """Gradient rule of `cast`: cast the gradient to the input's format. Integers have no gradient."""
     real = back.types[0].dtype in REAL and back.made[0].dtype in REAL
     return [back.one("cast", back.gradient, dtype=back.types[0].dtype) if real else None]
 
 
 def _checked_output(types: Types, infer: ShapeRule) -> TensorType:
-    """Return the type of the output. Raises InputError if the third input, its gradient, has another type."""
+    """Return the type of the output.
+
+    Raises InputError if the third input, the gradient of the output, has another type.
+    """
     count(types, 3)
     (made,) = infer(types[:2], {})
     need(types[2] == made, f"needs the gradient of the output, {made}, got {types[2]}")
@@ -206,7 +209,7 @@ def _gate_grad_compute(x: Array, by: Array, dz: Array, values: Values) -> tuple[
 
 
 UNARY = (*FUNCTIONS, Operator("not", _logical, lambda arrays, values: [~arrays[0]], elementwise_work()))
-"""One tensor in, one tensor of the same shape and format out."""
+"""Operators of one tensor. The output has its shape and number format."""
 
 BINARY = (
     _binary("sub", 1.0, lambda xp, x, y: x - y, _sub_gradients),
@@ -234,7 +237,7 @@ BINARY_GRADIENTS = (
     Operator("pow_grad", lambda t, values: (_checked_output(t, _power),), _pow_grad_compute, elementwise_work(4.0)),
     Operator("pow_exponent_grad", _pow_exponent_grad, _pow_exponent_grad_compute, elementwise_work(4.0)),
 )
-"""Gradients as large as the output, before they are summed over repeated axes."""
+"""Gradients of elementwise operators. They have the output's shape and are not yet summed over repeated axes."""
 
 ELEMENTWISE = (
     *UNARY,
@@ -267,5 +270,5 @@ ELEMENTWISE = (
 )
 """`gate` is the first input times the sigmoid of the second.
 
-`where` selects from its second input where the first is true, else from its third.
+`where` selects elements of the second input where the first input is true, and elements of the third elsewhere.
 """

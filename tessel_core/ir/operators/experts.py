@@ -1,6 +1,6 @@
 """Mixture of experts: the choice of experts, and the products of each expert with the tokens that chose it.
 
-Tokens are never dropped. Rows are sorted by expert, so any number of them may choose one expert [Gale 2023,
+Tokens are never dropped. Rows are sorted by expert, so any number of tokens may choose the same expert [Gale 2023,
 MegaBlocks].
 """
 
@@ -97,12 +97,12 @@ def _route_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def sorted_places(choice: Array) -> Array:
-    """Return the indices of the chosen pairs (token, rank), sorted by expert and then by token."""
+    """Return the order of the chosen pairs (token, rank of the choice): indices sorted by expert, then by token."""
     return namespace(choice).argsort(choice.reshape(-1), stable=True)
 
 
 def _pairs(choice: TensorType) -> int:
-    need(choice.dtype.startswith("int"), f"needs numbers of experts as integers, got {choice}")
+    need(choice.dtype.startswith("int"), f"needs the numbers of the experts as integers, got {choice}")
     return choice.elements
 
 
@@ -129,7 +129,7 @@ def _dispatch_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _in_order(rows: Array, choice: Array) -> Array:
-    """Put rows that are sorted by expert back in the order of tokens: [.., top, n]."""
+    """Return rows that are sorted by expert in the order of the tokens: [.., top, n]."""
     found = namespace(rows).empty_like(rows)
     found[sorted_places(choice)] = rows
     return found.reshape(*choice.shape, rows.shape[-1])
@@ -183,7 +183,7 @@ def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _by_expert(rows: Array, choice: Array, experts: int) -> list[Array]:
-    """Return the rows of each expert."""
+    """Return the rows that chose each expert, one array per expert."""
     return parts_of(rows, namespace(choice).bincount(choice.reshape(-1), minlength=experts).tolist(), 0)
 
 
@@ -228,7 +228,10 @@ def _grouped_input_grad_work(types: Types, outputs: Types, values: Values) -> Wo
 
 
 def _grouped_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Do not count the weight as read: it only gives the shape of the gradient."""
+    """Return the work of the weights' gradient.
+
+    It reads the rows and the gradient. The weight is not read, because it only gives the shape of the result.
+    """
     return Work(2.0 * types[0].elements * types[3].shape[1], moved((types[0], types[3]), outputs))
 
 
@@ -245,7 +248,7 @@ def _grouped_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _grouped_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count two products as large as the forward's, each of which reads the gradient."""
+    """Return the work of both gradients: two products as large as the forward product. Each reads the gradient once."""
     rows, _, w, dz = types
     return Work(4.0 * rows.elements * w.shape[2], moved((rows, w, dz, dz), outputs))
 
@@ -262,7 +265,7 @@ def _grouped_gradients(back: Reverse) -> list[int | None]:
 
 def _route_gradients(back: Reverse) -> list[int | None]:
     by_share = back.gradients[0]
-    assert by_share is not None, "the choice itself has no gradient"
+    assert by_share is not None, "the numbers of the chosen experts have no gradient"
     found = back.one("route_grad", back.inputs[0], back.outputs[1], by_share, **back.values)
     return [found, *[None] * (len(back.inputs) - 1)]
 
@@ -273,14 +276,17 @@ def _combine_gradients(back: Reverse) -> list[int | None]:
 
 
 def _busiest(rows: int, values: Values) -> int:
-    """Return the rows of the busiest device, if each device has `rows` before the exchange."""
+    """Return the number of rows that arrive at the busiest device, if each device sends `rows`."""
     imbalance = number({"imbalance": 1.0, **values}, "imbalance")
     need(imbalance >= 1, f"imbalance must be at least 1, got {imbalance}")
     return round(rows * imbalance)
 
 
 def _apart(types: Types, count_each: int) -> tuple[int, list[Types]]:
-    """Return the number of devices, and the tensors of each device, which must be alike on all."""
+    """Return the number of devices, and the types of each device's tensors.
+
+    All devices must have the same types.
+    """
     found = [types[i : i + count_each] for i in range(0, len(types), count_each)]
     need(
         bool(found) and len(types) % count_each == 0,
@@ -323,7 +329,7 @@ def _return_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
-    """Return the number of chosen pairs whose expert is on each device, [devices].
+    """Return the number of chosen pairs (token, expert) per device of the expert, [devices].
 
     Raises InputError for an expert that does not exist.
     """
@@ -334,20 +340,23 @@ def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
 
 
 def rows_apart(rows: Array, sizes: Sequence[int]) -> list[Array]:
-    """Split rows, sorted by expert, into those of each device. Raises InputError if their number is wrong."""
+    """Split rows that are sorted by expert into one array per device of the expert.
+
+    `sizes` are the numbers of rows per device. Raises InputError if they do not add up to the number of rows.
+    """
     if len(rows) != sum(sizes):
         raise InputError("rows of experts", f"must be as many as the {sum(sizes)} choices, got {len(rows)}")
     return parts_of(rows, sizes, 0)
 
 
 def _rows_between(choices: Arrays, values: Values) -> Array:
-    """Return [i, j]: the number of rows that device i sends to device j, which holds their experts."""
+    """Return a matrix [i, j]: the number of rows that device i sends to device j, which has their experts."""
     check_complete(values)
     return np.stack([rows_per_device(each, len(choices), integer(values, "experts", 1)) for each in choices])
 
 
 def _exchanged(rows: Arrays, counts: Array) -> list[Array]:
-    """Return the rows of each device after device i sent counts[i, j] of its rows to each device j."""
+    """Return the rows that each device has received. Device i sends counts[i, j] of its rows to device j."""
     parts = [rows_apart(each, count) for each, count in zip(rows, counts.tolist(), strict=True)]
     return [np.concatenate(received) for received in zip(*parts, strict=True)]
 
@@ -405,15 +414,15 @@ EXPERTS = (
 )
 """The operators of the forward pass:
 
-- `route` takes logits [.., experts]. It returns [.., top] shares and the numbers of the experts with the highest
-  scores. A bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2]. With `normed`,
-  shares are divided by their sum. All shares are multiplied by `scale`.
+- `route` has logits [.., experts] as input. For each token, it returns the numbers and the weights [.., top] of the
+  experts with the highest scores. A bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section
+  2.1.2]. With `normed`, a token's weights are divided by their sum. All weights are multiplied by `scale`.
 - `dispatch` copies each row once for each of its experts, sorted by expert. Its `imbalance` is the number of tokens of
   the busiest device divided by the average, 1 by default. It does not change the result.
-- `combine` adds the copies, weighted by their shares.
-- `grouped_matmul` multiplies the rows of each expert by its weights [experts, k, m].
+- `combine` adds the copies of a row, multiplied by their weights.
+- `grouped_matmul` multiplies the rows of each expert by the expert's weights [experts, k, m].
 
-Devices may each hold an equal part of the `experts`:
+Each device may have an equal part of the `experts`:
 
 - `exchange_choice` and `exchange_rows` move rows that are sorted by expert to the device of their expert. They arrive
   in the order of the sending devices, with experts numbered from 0 on each device.

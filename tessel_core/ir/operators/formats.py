@@ -1,4 +1,4 @@
-"""Attributes that change the cost of an operation but not its meaning: formats, casts and kernels."""
+"""Attributes that change the cost of an operation but not its result: number formats, casts and kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORMAT, CASTS, FUSED, KERNEL = "format", "casts", "fused", "attention_kernel"
 FP8 = "fp8"
 FLASH2 = "flash2"
 ATTENTIONS = ("attention", "attention_bias", "attention_block")
-"""Kinds of attention that one fused kernel computes. Their gradients have kernels, too."""
+"""Operators that one fused attention kernel computes. Their gradients have fused kernels, too."""
 OPERANDS = {
     **dict.fromkeys(("matmul", "linear", "matmul_input_grad"), (0, 1)),
     "matmul_weight_grad": (0, 2),
@@ -18,23 +18,24 @@ OPERANDS = {
     "grouped_matmul_weight_grad": (0, 3),
     "grouped_matmul_grad": (0, 2, 3),
 }
-"""Products that may be computed in FP8, with the indices of their factors among the inputs."""
+"""Products that may be computed in FP8. For each, the indices of its factors among the inputs."""
 CAST_BYTES, SCALED_CAST_BYTES = 3, 5
-"""Bytes moved per 16-bit number that is cast to one byte.
+"""Bytes moved to cast one 16-bit number to one byte: by a plain cast, and by a scaled cast.
 
-A plain cast reads two bytes and writes one. A scaled cast reads the number a second time, before, to find the largest
+A plain cast reads two bytes and writes one. A scaled cast first reads the two bytes once more, to find the largest
 magnitude.
 """
 
 
 def check_costs(kind: str, types: Types, outputs: Types, values: Values) -> None:
-    """Raise InputError for cost attributes that an operation cannot have.
+    """Raise InputError for a cost attribute that the operation cannot have.
 
-    - `format` of a product is "fp8".
-    - `casts` are the bytes moved per number of each input to cast it. Without it, every factor is scaled and cast.
-    - `fused` describes an operation's part in a fused kernel. It lists the launches, which count at the first
-      operation, then how often each input is read and each output is written.
-    - `attention_kernel` of fused attention is "flash2".
+    - `format` is "fp8" and belongs to a product.
+    - `casts` lists, for each input, the bytes moved per number to cast it. Without this attribute, every factor is
+      scaled and cast.
+    - `fused` describes an operation's part in a fused kernel: the number of kernel launches, then how often each input
+      is read and each output is written. All launches of a kernel count at its first operation.
+    - `attention_kernel` is "flash2" and belongs to fused attention.
     """
     if FORMAT in values:
         need(kind in OPERANDS, f"cannot have a {FORMAT}, because it is no product of a linear layer or of experts")
@@ -45,11 +46,11 @@ def check_costs(kind: str, types: Types, outputs: Types, values: Values) -> None
     if KERNEL in values:
         fits = kind.removesuffix("_grad") in ATTENTIONS and values[KERNEL] == FLASH2
         need(fits, f"{KERNEL} must be {FLASH2} and belong to fused attention, got {values[KERNEL]!r}")
-    need(CASTS not in values or FORMAT in values, f"{CASTS} need a {FORMAT}")
+    need(CASTS not in values or FORMAT in values, f"{CASTS} needs the attribute {FORMAT}")
 
 
 def casts_of(kind: str, types: Types, values: Values) -> tuple[float, int]:
-    """Return the bytes moved and the kernels run to cast the factors of a product. Both are 0 without a `FORMAT`."""
+    """Return the bytes moved and the number of kernels run to cast a product's factors. Both are 0 without `format`."""
     if FORMAT not in values:
         return 0.0, 0
     usual = tuple(SCALED_CAST_BYTES if place in OPERANDS[kind] else 0 for place in range(len(types)))
@@ -59,6 +60,6 @@ def casts_of(kind: str, types: Types, values: Values) -> tuple[float, int]:
 
 
 def fused_bytes(types: Types, outputs: Types, values: Values) -> float:
-    """Return the bytes that an operation moves as a part of its fused kernel."""
+    """Return the bytes that the operation itself moves in its fused kernel."""
     times = integers(values, FUSED)[1:]
     return float(sum(each * of.bytes for each, of in zip(times, (*types, *outputs), strict=True)))

@@ -1,7 +1,7 @@
 """Elementwise functions of one tensor, and the operators of their gradients.
 
-A simple function such as `exp` counts one FLOP per element, as an addition does. Composed functions count their steps,
-and gradients count twice as many.
+A simple function such as `exp` counts one FLOP per element, like an addition. A composed function counts each of its
+steps. Gradients count twice as many FLOPs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tessel_core.ir.operators.rules import alike, elementwise_work, one
 from tessel_core.ir.types import TensorType
 
 Function = Callable[..., Array]
-"""Takes the library of the tensor (`namespace`), the tensor and the attributes."""
+"""Elementwise function. Its arguments are the array library (`namespace`), the tensor and the attributes."""
 
 
 def bound(values: Values, name: str) -> float:
-    """Return an attribute that is a number, possibly infinite."""
+    """Return an attribute that is a number and may be infinite."""
     value = values[name]
     need(isinstance(value, int | float) and not math.isnan(value), f"{name} must be a number, got {value}")
     assert isinstance(value, int | float)
@@ -44,14 +44,14 @@ def bound(values: Values, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A function, and its derivative if it has one almost everywhere."""
+    """Table row: a function, and its derivative unless it is zero almost everywhere."""
 
     kind: str
     flops: float
     function: Function
     slope: Function | None = None
     names: tuple[str, ...] = ()
-    """Names of attributes that are numbers."""
+    """Names of the function's attributes, which are numbers."""
     read: Callable[[Values, str], float] = number
 
     def _numbers(self, values: Values) -> list[float]:
@@ -79,12 +79,12 @@ class _Row:
         return [back.one(f"{self.kind}_grad", *back.inputs, back.gradient, **back.values)]
 
     def forward(self) -> Operator:
-        """Return the operator of the function."""
+        """Return the operator that computes the function."""
         rule = self._gradient if self.slope else None
         return Operator(self.kind, self._infer, self._compute, elementwise_work(self.flops), self.names, gradient=rule)
 
     def backward(self) -> Operator:
-        """Return the operator of its gradient, which takes the input and the gradient of the output."""
+        """Return the operator of its gradient. Its inputs are the function's input and the gradient of the output."""
         compute, work = rounded(self._compute_gradient), elementwise_work(2 * self.flops)
         return Operator(f"{self.kind}_grad", self._infer_gradient, compute, work, self.names)
 
@@ -93,12 +93,12 @@ _erf_of_each = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _erf(xp: Any, x: Array) -> Array:
-    """Return the error function. The Array API standard and NumPy lack it; PyTorch has it."""
+    """Return the error function. PyTorch has it, but NumPy and the Array API standard do not."""
     return _erf_of_each(x) if xp is np else xp.erf(x)
 
 
 def sigmoid(xp: Any, x: Array) -> Array:
-    """Return 1 / (1 + exp(-x)), by PyTorch's kernel for PyTorch tensors."""
+    """Return 1 / (1 + exp(-x)). PyTorch tensors use PyTorch's own kernel."""
     return 1 / (1 + xp.exp(-x)) if xp is np else xp.sigmoid(x)
 
 
@@ -194,11 +194,11 @@ FUNCTIONS = (
     replace(_NEG, gradient=lambda back: [back.one("neg", back.gradient)]),
     replace(_SCALE, gradient=lambda back: [back.one("scale", back.gradient, **back.values)]),
 )
-"""Each takes one tensor and returns one of the same shape and format.
+"""The input and output of each function have the same shape and number format.
 
 `gelu_erf` is GELU by its definition, and `gelu` is its tanh approximation. `silu` is x sigmoid(x) [Elfwing 2018].
 `scale` multiplies by the number `by`.
 """
 
 FUNCTION_GRADIENTS = tuple(each.backward() for each in _ROWS if each.slope)
-"""Each takes the input and the gradient of the output, and returns the gradient of the input."""
+"""Gradients of the functions. Inputs are the function's input and the output's gradient."""

@@ -1,4 +1,4 @@
-"""Normalization over any axes, over the channels of a batch, or by the root mean square."""
+"""Normalization over any axes, per channel of a batch, or by the root mean square."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tessel_core.ir.operators.rules import (
 from tessel_core.ir.types import TensorType
 
 RMS_EPSILON = 1e-6
-"""Number added to the mean square [Zhang 2019; Touvron 2023, LLaMA's published code]."""
+"""Number added to the mean square before its root is taken [Zhang 2019; Touvron 2023, LLaMA's published code]."""
 
 
 def _like_output(given: TensorType, like: TensorType) -> None:
@@ -40,14 +40,14 @@ def _like_output(given: TensorType, like: TensorType) -> None:
 
 
 def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array]:
-    """Return the tensor with mean 0 and variance 1 along axes, and its standard deviation."""
+    """Return the tensor, normalized to mean 0 and variance 1 along `axes`, and its standard deviation."""
     centred = x - mean_of(x, axes, True)
     deviation = namespace(x).sqrt(mean_of(centred**2, axes, True) + epsilon)
     return centred / deviation, deviation
 
 
 def _normal_slope(normal: Array, deviation: Array, by_normal: Array, axes: tuple[int, ...]) -> Array:
-    """Return the gradient of a tensor from the gradient of its normalized form."""
+    """Return the gradient of a tensor, given the gradient of its normalized form."""
     centred = by_normal - mean_of(by_normal, axes, True)
     return (centred - normal * mean_of(by_normal * normal, axes, True)) / deviation
 
@@ -136,7 +136,7 @@ def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _of_channels(each: Array, x: Array) -> Array:
-    """Reshape one number per channel so that it broadcasts over the tensor."""
+    """Reshape an array of one number per channel so that it broadcasts over the tensor."""
     return each.reshape(-1, *[1] * (x.ndim - 2))
 
 
@@ -154,7 +154,7 @@ def _batch_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _other_axes(x: Array) -> tuple[int, ...]:
-    """Return all axes except the channels."""
+    """Return all axes but the channel axis."""
     return (0, *range(2, x.ndim))
 
 
@@ -215,7 +215,7 @@ NORMALIZATION = (
         _rms_norm,
         _rms_norm_compute,
         elementwise_work(4.0),
-        statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # roots of mean squares, fp32
+        statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # Roots of mean squares, fp32.
         gradient=lambda back: back.add("rms_norm_grad", (*back.inputs, back.gradient)),
     ),
     Operator(
@@ -232,15 +232,15 @@ NORMALIZATION = (
         _batch_norm_training_compute,
         read_work(8.0),
         _EPSILON,
-        statistics=lambda types, values: 8 * types[0].shape[1],  # mean and deviation of channels, fp32
+        statistics=lambda types, values: 8 * types[0].shape[1],  # Mean and deviation of the channels, in fp32.
         gradient=lambda back: back.add("batch_norm_training_grad", (*back.inputs[:2], back.gradient), **back.values),
     ),
 )
-"""Kinds of normalization.
+"""Operators of normalization.
 
-`layer_normalization` has any axes and any epsilon; the operator `layer_norm` in `transformers` has the last axis and a
-fixed epsilon. `rms_norm` normalizes over the last axis [Zhang 2019]. `batch_norm` takes known statistics, as in
-inference, and `batch_norm_training` computes them from the batch.
+`layer_normalization` normalizes over any axes with any epsilon. The operator `layer_norm` in the module `transformers`
+normalizes over the last axis with a fixed epsilon. `rms_norm` also normalizes over the last axis [Zhang 2019].
+`batch_norm` gets the statistics as inputs, as in inference, and `batch_norm_training` computes them from the batch.
 """
 
 NORMALIZATION_GRADIENTS = (
@@ -261,4 +261,7 @@ NORMALIZATION_GRADIENTS = (
         _EPSILON,
     ),
 )
-"""Inputs are the tensor, its scale and the gradient. `batch_norm_grad` takes all inputs of the forward pass."""
+"""Gradients of the norms. Inputs are the tensor, its scale and the output's gradient.
+
+`batch_norm_grad` also needs all other inputs of the forward pass.
+"""

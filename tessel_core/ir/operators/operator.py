@@ -1,4 +1,4 @@
-"""The class of table entries, which give the shape rule, work, meaning and memory of an operator."""
+"""The class `Operator`, an entry of the operator table: the shape rule, work, computation and memory."""
 
 from __future__ import annotations
 
@@ -41,41 +41,44 @@ NUMPY_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of an operator on each of its devices."""
+    """Work of an operation on each of its devices."""
 
     flops: float = 0.0
     bytes: float = 0.0
-    """Bytes moved between the device's memory and its processors."""
+    """Bytes that the operation reads from or writes to the device's memory."""
 
 
 ShapeRule = Callable[[Types, Values], tuple[TensorType, ...]]
-"""Return output types from input types. Raises InputError, without a place, for types that do not fit."""
+"""Computes output types from input types and attributes. Raises InputError if they do not fit.
+
+The message does not name the operation; `verify` and the builder add its name.
+"""
 Compute = Callable[[Arrays, Values], Sequence[Array]]
-"""Compute the outputs, on NumPy arrays or PyTorch tensors, whatever the devices."""
+"""Computes the outputs from NumPy arrays or PyTorch tensors. It ignores devices."""
 WorkRule = Callable[[Types, Types, Values], Work]
-"""Return the work, given input types, output types and attributes."""
+"""Computes the work from input types, output types and attributes."""
 
 
 class WriteOperation(Protocol):
-    """Write an operation and return its outputs."""
+    """Add an operation to the program and return its outputs."""
 
     def __call__(self, kind: str, inputs: Sequence[int], **attributes: AttributeValue) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reverse:
-    """One operation of the forward pass, as input of the rule that writes its gradients."""
+    """One operation of the forward pass, as its gradient rule sees it."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     types: Types
     """Types of the inputs."""
     made: Types
-    """Types of the outputs."""
+    """Types of the operation's outputs."""
     values: Values
     """Attributes of the operation."""
     gradients: tuple[int | None, ...]
-    """Gradient of each output. None if the loss does not depend on the output, and for a loss itself."""
+    """Gradient of each output. None for a loss, and for an output that the loss does not depend on."""
     wanted: tuple[bool, ...]
     """Whether each input's gradient is needed."""
     split: bool
@@ -83,13 +86,13 @@ class Reverse:
     weights: tuple[bool, ...]
     """Whether each input is a weight."""
     add: WriteOperation
-    """Writes an operation for gradients of activations, or of activations and weights together."""
+    """Adds an operation that computes gradients of activations, or of activations and weights together."""
     add_for_weight: WriteOperation
-    """Writes an operation for gradients of weights only."""
+    """Adds an operation that computes only gradients of weights."""
 
     @property
     def gradient(self) -> int:
-        """Gradient of the only output that has one."""
+        """The gradient of the only output that has a gradient."""
         (found,) = (each for each in self.gradients if each is not None)
         return found
 
@@ -99,27 +102,30 @@ class Reverse:
         return tuple(each for each in self.gradients if each is not None)
 
     def one(self, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
-        """Write an operation with one output and return that output."""
+        """Add an operation with one output and return that output."""
         return self.add(kind, inputs, **attributes)[0]
 
     def one_for(self, place: int, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
-        """Write an operation with one output that only the gradient of input `place` needs.
+        """Add an operation with one output, used only for the gradient of input `place`. Return that output.
 
-        If that input is a weight, the operation may be in the separate pass of weight gradients.
+        If the input is a weight, the operation may belong to the separate pass for weight gradients.
         """
         write = self.add_for_weight if self.weights[place] else self.add
         return write(kind, inputs, **attributes)[0]
 
 
 StatisticsRule = Callable[[Types, Values], float]
-"""Return a number of bytes, given input types and attributes."""
+"""Computes a number of bytes from input types and attributes."""
 GradientRule = Callable[[Reverse], Sequence[int | None]]
-"""Write the gradients of an operation's inputs. None for inputs that need no gradient or have none."""
+"""Adds the operations for the gradients of an operation's inputs, and returns these gradients.
+
+A gradient is None if the input needs none or has none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Table entry. Its functions take types (or arrays) of any number of inputs, and the attributes."""
+    """An entry of the operator table. Its functions accept any number of inputs."""
 
     kind: str
     infer: ShapeRule
@@ -128,29 +134,30 @@ class Operator:
     attributes: tuple[str, ...] = ()
     """Names of required attributes."""
     pattern: str = ""
-    """How devices communicate: send, allreduce, … Empty for operators that run on one device."""
+    """Communication pattern, such as "send" or "allreduce". Empty for operators that run on one device."""
     in_place: bool = False
-    """Whether output i overwrites input i, and takes no memory of its own."""
+    """Whether output i overwrites input i, so that the output needs no memory of its own."""
     view: bool = False
     """Whether outputs are views of the first input."""
     stated: bool = False
-    """Whether the attribute `seconds` gives the duration, whatever the devices."""
+    """Whether the attribute `seconds` gives the duration. It then does not depend on the device."""
     optional: tuple[str, ...] = ()
     """Names of optional attributes."""
     occupies: bool = True
     """Whether the devices are busy while the operation runs."""
     gradient: GradientRule | None = None
-    """Rule for the gradients of its inputs. None if gradients cannot pass through it."""
+    """Rule for the gradients of the operator's inputs. None if the operator has no gradient."""
     statistics: StatisticsRule | None = None
-    """Bytes that frameworks keep for its gradient besides its inputs and outputs. Programs recompute these values."""
+    """Bytes that frameworks keep for the gradient besides inputs and outputs. Programs here compute these values again.
+    """
     workspace: StatisticsRule | None = None
-    """Bytes that it holds while it runs, besides its inputs and outputs."""
+    """Bytes of temporary memory while the operator runs, besides its inputs and outputs."""
     loss: bool = False
-    """Whether its output is the loss per sample. Then its gradient rule takes 1 as the gradient of the loss."""
+    """Whether the output is the loss per sample. The gradient rule of a loss uses 1 as the loss's own gradient."""
 
 
 def need(condition: bool, why: str) -> None:
-    """Raise InputError with `why` unless the condition holds. The verifier adds the place."""
+    """Raise InputError with `why` unless the condition holds. The caller adds where the error is."""
     if not condition:
         raise InputError("", why)
 
@@ -160,10 +167,10 @@ def _in_numpy(array: Array) -> bool:
 
 
 def namespace(array: Array) -> Any:
-    """Return the library of an array, with the functions of the Array API standard."""
+    """Return the array's library, as a module with the functions of the Array API standard."""
     if _in_numpy(array):
         return np
-    from array_api_compat import array_namespace  # comes with the extra `torch`
+    from array_api_compat import array_namespace  # PyTorch is optional (the extra `torch`).
 
     return array_namespace(array)
 
@@ -181,7 +188,7 @@ def in_dtype(array: Array, dtype: str) -> Array:
 
 
 def wide(array: Array) -> Array:
-    """Return the array in at least fp32, the format in which narrow formats are summed."""
+    """Return the array in fp32, or unchanged if its format is wider. Sums are computed in this format."""
     if _in_numpy(array):
         return array.astype(np.result_type(array.dtype, np.float32), copy=False)
     if not array.is_floating_point():
@@ -195,19 +202,19 @@ def copied(array: Array) -> Array:
 
 
 def parts_of(array: Array, sizes: Sequence[int], axis: int) -> list[Array]:
-    """Return views of consecutive parts of these sizes along an axis."""
+    """Return views of consecutive parts along an axis. `sizes` are their lengths."""
     ends = list(accumulate(sizes))
     before = (slice(None),) * axis
     return [array[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
 
 def equal_parts(array: Array, parts: int, axis: int) -> list[Array]:
-    """Return views of `parts` equal parts along an axis whose length they divide."""
+    """Return views of `parts` equal parts along an axis. `parts` must divide its length."""
     return parts_of(array, (array.shape[axis] // parts,) * parts, axis)
 
 
 def summed_rows(rows: Array, places: Array, size: int) -> Array:
-    """Return [size, ..]: the sums of rows [n, ..] by their places, which are below `size`."""
+    """Add each row of `rows` [n, ..] to the row `places[i]` of the result. Return the result, [size, ..]."""
     if not _in_numpy(rows):
         return rows.new_zeros((size, *rows.shape[1:])).index_add_(0, places, rows)
     found = np.zeros((size, *rows.shape[1:]), rows.dtype)
@@ -218,7 +225,7 @@ def summed_rows(rows: Array, places: Array, size: int) -> Array:
 def rounded(function: Callable[..., Array | tuple[Array, ...]]) -> Compute:
     """Return a `Compute` that works in at least fp32 and rounds once, to the format of the first input.
 
-    `function` takes each array in at least fp32, then the attributes. It returns several results as a tuple.
+    `function` gets the arrays in at least fp32, then the attributes. It returns one array, or a tuple of several.
     """
 
     def compute(arrays: Arrays, values: Values) -> Sequence[Array]:

@@ -1,4 +1,4 @@
-"""Optimizer steps in place: stochastic gradient descent and Adam."""
+"""Optimizer steps that update weights in place: stochastic gradient descent and Adam."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ NARROW = ("fp16", "bf16")
 
 
 def _state_type(weight: TensorType) -> TensorType:
-    """Return the type of a weight's state: fp32 for narrow weights. Gradients have this type or the weight's."""
+    """Return the type of an optimizer's state for a weight: fp32 for fp16 and bf16 weights, else the weight's type.
+
+    A gradient may have this type or the weight's type.
+    """
     return weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
 
 
@@ -38,12 +41,15 @@ def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count a multiplication and a subtraction; weight and gradient are read, and the weight is written."""
+    """Return the work: one multiplication and one subtraction per weight.
+
+    Weight and gradient are read, and the weight is written.
+    """
     return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
 
 
 def _groups(values: Values) -> int:
-    """Return the number of tensors per weight: weight, optional master, two moments, gradient."""
+    """Return the number of tensors per weight: the weight, its fp32 copy if any, two moments, and the gradient."""
     masters = integer(values, "masters")
     need(masters in (0, 1), f"masters must be 0 or 1, got {masters}")
     return 4 + masters
@@ -68,9 +74,9 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def check_step(step: int) -> int:
-    """Return the number of a step. Raises InputError below 1."""
+    """Return the number of the step. Raises InputError if it is below 1."""
     if step < 1:
-        raise InputError("adam", f"must count steps from 1, got {step}")
+        raise InputError("adam", f"needs a step of at least 1, got {step}")
     return step
 
 
@@ -83,7 +89,7 @@ def _adam_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
-    """Return weight, master and moments after a step [Kingma 2015, algorithm 1]."""
+    """Return a weight, its fp32 copy if any, and its moments after one step [Kingma 2015, algorithm 1]."""
     weight, *master, mean, square, gradient = tensors
     first, second = number(values, "beta1"), number(values, "beta2")
     slope = gradient.astype(mean.dtype)
@@ -96,7 +102,7 @@ def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
 
 
 def _adam_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count about 14 FLOPs per parameter; all inputs are read, weights and state are written."""
+    """Return the work: about 14 FLOPs per parameter. All inputs are read, and weights and state are written."""
     parameters = sum(each.elements for each in outputs) / (_groups(values) - 1)
     return Work(14.0 * parameters, moved(types, outputs))
 
@@ -109,6 +115,7 @@ OPTIMIZERS = (
 )
 """`sgd` subtracts rate times gradient from each weight.
 
-`adam` takes all weights, with `masters` their fp32 copies [Micikevicius 2018], all first moments, all second moments,
-all gradients, and the number of the step, from 1. State has the precision of the weights, or fp32 for narrow weights.
+`adam` has these inputs: all weights, their fp32 copies if `masters` is 1 [Micikevicius 2018], all first moments, all
+second moments, all gradients, and the number of the step, counted from 1. State has the format of the weights, or fp32
+for fp16 and bf16 weights.
 """

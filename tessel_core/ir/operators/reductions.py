@@ -26,7 +26,7 @@ from tessel_core.ir.types import TensorType
 _ALONG = ("axes", "keep")
 
 Reduction = Callable[[Array, tuple[int, ...], bool], Array]
-"""Reduces a tensor along axes. Keeps the axes with size 1 if the flag is set, else drops them."""
+"""Reduces a tensor along axes. The last argument says whether the reduced axes stay, with size 1."""
 
 
 def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -55,9 +55,10 @@ def _reduce_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _reduction_gradient(kind: str, function: Callable[[Array, Array, tuple[int, ...]], Array]) -> Operator:
-    """Return the operator of a gradient.
+    """Return the gradient operator of a reduction.
 
-    `function` takes the input, the gradient with the reduced axes as size 1, and the axes.
+    `function` gets the input, the gradient (with reduced axes of size 1) and the axes, and returns the input's
+    gradient.
     """
 
     @rounded
@@ -69,7 +70,7 @@ def _reduction_gradient(kind: str, function: Callable[[Array, Array, tuple[int, 
 
 
 def end_of(x: Array, *, largest: bool) -> float | int | bool:
-    """Return the least or largest number of a format: the maximum or minimum of no numbers."""
+    """Return the largest or smallest number of the format of `x`. The smallest is the maximum of an empty tensor."""
     xp = namespace(x)
     if xp.isdtype(x.dtype, "bool"):
         return largest
@@ -80,7 +81,7 @@ def end_of(x: Array, *, largest: bool) -> float | int | bool:
 
 
 def sum_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    """Return the sum along axes. Without axes, return the numbers themselves."""
+    """Return the sum along axes. If there are no axes, return the numbers unchanged."""
     return namespace(x).sum(x, axis=axes, keepdims=keep)
 
 
@@ -90,7 +91,7 @@ def mean_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
 
 
 def largest_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    """Return the maximum along axes, also of an empty tensor."""
+    """Return the maximum along axes. The maximum of no numbers is the smallest number of the format."""
     return (
         namespace(x).max(x, axis=axes, keepdims=keep) if 0 not in x.shape else _extreme_of_empty(x, axes, keep, False)
     )
@@ -118,7 +119,7 @@ def _length(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
 
 
 def _shared(hit: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    """Divide the gradient equally among the places where `hit` is true."""
+    """Divide the gradient equally among the positions where `hit` is true."""
     return hit * (dz / sum_of(hit, axes, True))
 
 
@@ -131,16 +132,17 @@ def _min_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _prod_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    """Multiply the gradient by the product of the other numbers.
+    """Return the gradient of a product: dz times the product of all other numbers.
 
-    That is the product of the numbers before times the product of those after, which tolerates zeros.
+    The product of the numbers before is multiplied by that of the numbers after. No division is needed, so zeros are
+    allowed.
     """
     xp, ends = namespace(x), tuple(range(x.ndim - len(axes), x.ndim))
     moved = xp.moveaxis(x, axes, ends)
     rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], math.prod(moved.shape[x.ndim - len(axes) :]))
 
     def before(rows: Array) -> Array:
-        """Return, for each number, the product of the numbers before it."""
+        """Return, for each number of a row, the product of the numbers before it in the row."""
         one_more = xp.ones_like(rows[..., :1])
         return xp.cumulative_prod(xp.concat([one_more, rows[..., :-1]], axis=-1), axis=-1)
 
@@ -164,7 +166,7 @@ def _square_gradient(back: Reverse) -> list[int | None]:
 
 
 def _length_gradient(back: Reverse) -> list[int | None]:
-    """Return the gradient of the L2 norm: the input divided by its norm."""
+    """Gradient rule of the L2 norm: the input divided by its norm, times dz."""
     return [back.one("mul", back.inputs[0], kept(back, back.one("div", back.gradient, back.outputs[0])))]
 
 
@@ -174,7 +176,7 @@ def _softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def log_softmax_of(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return the logarithm of the softmax over all of the axes together."""
+    """Return the logarithm of the softmax over all of `axes` together."""
     xp, shifted = namespace(x), x - largest_of(x, axes, True)
     return shifted - xp.log(sum_of(xp.exp(shifted), axes, True))
 
@@ -205,12 +207,12 @@ def _log_softmax_grad_compute(z: Array, dz: Array, values: Values) -> Array:
 
 
 def _gradient_of_input(kind: str) -> GradientRule:
-    """Return the rule that applies operator `kind` to the input and the gradient of the output."""
+    """Return a gradient rule: operator `kind`, applied to the input and the output's gradient."""
     return lambda back: [back.one(kind, back.inputs[0], back.gradient, **back.values)]
 
 
 def _gradient_of_output(kind: str) -> GradientRule:
-    """Return the rule that applies operator `kind` to the output and its gradient."""
+    """Return a gradient rule: operator `kind`, applied to the output and its gradient."""
     return lambda back: [back.one(kind, back.outputs[0], back.gradient, **back.values)]
 
 
@@ -239,7 +241,7 @@ REDUCTIONS = (
         gradient=_gradient_of_output("log_softmax_grad"),
     ),
 )
-"""`softmax` normalizes over all of its axes together."""
+"""Operators of reductions. `softmax` normalizes over all of its axes together."""
 
 REDUCTION_GRADIENTS = (
     _reduction_gradient("reduce_max_grad", _max_slope),
@@ -248,4 +250,4 @@ REDUCTION_GRADIENTS = (
     Operator("softmax_grad", _softmax_grad, _softmax_grad_compute, elementwise_work(4.0), ("axes",)),
     Operator("log_softmax_grad", _softmax_grad, _log_softmax_grad_compute, elementwise_work(4.0), ("axes",)),
 )
-"""Equal maxima share the gradient, as in PyTorch. Gradients of softmaxes take the output, not the input."""
+"""Equal maxima share the gradient, as in PyTorch. The gradient of a softmax has its output as input, not its input."""

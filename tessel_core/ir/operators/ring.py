@@ -1,9 +1,10 @@
-"""Attention over a sequence that is cut over devices, block by block of keys [Liu 2023, Ring Attention].
+"""Attention over a sequence that is divided among devices, one block of keys at a time [Liu 2023, Ring Attention].
 
-Device `index` of `parts` has some of the tokens. With a causal mask these are balanced chunks, so that all devices see
-as many keys [Brandon 2023, Striped Attention; Llama Team 2024, arXiv 2407.21783, section 3.3.2]. Keys and values go
-around a ring. At step s, a device has those of the device s places before it. Each block returns its output, and the
-log-sum-exp per query and head, by which blocks are merged [Dao 2022, FlashAttention].
+Device `index` of `parts` holds some of the tokens. With a causal mask these are two chunks, one from each end of the
+sequence, so that all devices have equal work [Brandon 2023, Striped Attention; Llama Team 2024, arXiv 2407.21783,
+section 3.3.2]. Keys and values circulate in a ring. At step s, a device uses the keys and values of the device s
+positions before it. Each step returns its output, and the log-sum-exp per query and head. The log-sum-exp allows the
+outputs of two steps to be merged [Dao 2022, FlashAttention].
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _seen(q: Array, k: Array, values: Values) -> Array:
 
 
 def _pairs_seen(queries: int, keys: int, values: Values) -> Array:
-    """Return whether each query sees each key, [queries, keys]."""
+    """Return a mask [queries, keys] that is true where the query sees the key."""
     parts, index = integer(values, "parts", 1), integer(values, "index")
     balanced = bool(values["causal"])
     q = places_here(queries, index, parts, balanced)[:, None]
@@ -125,7 +126,10 @@ def _block_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _block_work(products: int) -> WorkRule:
     def work(types: Types, outputs: Types, values: Values) -> Work:
-        """Count the visible pairs of one block: half of them under a causal mask, at most those in the window."""
+        """Return the work for the pairs of query and key that the mask leaves visible in one block.
+
+        A causal mask leaves half of the pairs, and a window leaves at most its own length per query.
+        """
         q, k, v = types[:3]
         pairs = float(q.shape[1] * k.shape[1])
         if values["causal"]:
@@ -146,10 +150,10 @@ RING = (
     Operator("attention_merge", _merge, _merge_compute, elementwise_work(3.0)),
     Operator("attention_block_grad", _block_grad, _block_grad_compute, _block_work(5), _BLOCK, optional=_MORE),
 )
-"""The operators of this table:
+"""The operators of this module:
 
-- `attention_block` takes queries and one block of keys and values. It returns the output and the log-sum-exp [batch,
-  tokens, heads].
-- `attention_merge` joins two such pairs.
-- `attention_block_grad` takes the merged pair and the gradient of the output.
+- `attention_block` has queries and one block of keys and values as inputs. It returns the block's output and its
+  log-sum-exp [batch, tokens, heads].
+- `attention_merge` merges the results of two blocks.
+- `attention_block_grad` has the merged results and the output's gradient as inputs.
 """

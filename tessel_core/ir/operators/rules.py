@@ -23,14 +23,14 @@ def same_device(types: Types) -> int:
 
 
 def together(types: Types, wanted: int) -> Types:
-    """Return the inputs, after a check that there are `wanted` of them on one device."""
+    """Return the input types. Raises InputError unless there are `wanted` inputs, all on one device."""
     count(types, wanted)
     same_device(types)
     return types
 
 
 def part_of(whole: TensorType, parts: int, values: Values) -> TensorType:
-    """Return the type of one of `parts` equal parts along the attribute `axis`."""
+    """Return the type of one of `parts` equal parts along the axis in the attribute `axis`."""
     axis = axis_of(values, len(whole.shape))
     size = whole.shape[axis]
     need(size % parts == 0, f"axis {axis} of {whole} does not divide into {parts} equal parts")
@@ -57,7 +57,7 @@ def alike(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def broadcast(types: Types) -> tuple[int, ...]:
-    """Return the broadcast shape of tensors on one device, as NumPy defines it."""
+    """Return the broadcast shape of the tensors, as NumPy defines it. They must be on one device."""
     same_device(types)
     try:
         return tuple(np.broadcast_shapes(*(each.shape for each in types)))
@@ -67,7 +67,7 @@ def broadcast(types: Types) -> tuple[int, ...]:
 
 
 def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
-    """Shape rule: two tensors of one format, broadcast."""
+    """Shape rule: two tensors of one number format, broadcast as in NumPy."""
     count(types, 2)
     need(types[0].dtype == types[1].dtype, f"needs tensors of one dtype, got {types[0]} and {types[1]}")
     return (types[0].shaped(broadcast(types)),)
@@ -107,7 +107,7 @@ def kept(back: Reverse, gradient: int) -> int:
 
 
 def spread(back: Reverse, gradient: int, axes: tuple[int, ...]) -> int:
-    """Return a gradient of size 1 along `axes`, repeated to the sizes of the first input."""
+    """Expand a gradient, of size 1 along `axes`, to the sizes of the forward pass's first input."""
     shape = back.types[0].shape
     if all(shape[axis] == 1 for axis in axes):
         return gradient
@@ -115,12 +115,15 @@ def spread(back: Reverse, gradient: int, axes: tuple[int, ...]) -> int:
 
 
 def free_batch(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape for `reshape` that fits any size of the first axis, which is usually the batch."""
+    """Return the shape for `reshape` with -1 for the first axis, so that it fits every batch size."""
     return (-1, *shape[1:]) if shape and 0 not in shape else shape
 
 
 def padded_part(back: Reverse, gradient: int, whole: TensorType, axis: int, start: int, size: int) -> int:
-    """Return the gradient of a tensor of which `size` numbers along an axis were used, from index `start`."""
+    """Return the gradient of a tensor when only `size` numbers from index `start` along `axis` were used.
+
+    It is `gradient`, padded with zeros.
+    """
     before, after = ([0] * len(whole.shape) for _ in range(2))
     before[axis], after[axis] = start, whole.shape[axis] - start - size
     return back.one("pad", gradient, pads=(*before, *after), value=0.0)
@@ -141,30 +144,36 @@ def joined_parts(back: Reverse) -> list[int | None]:
 
 
 def moved(types: Types, outputs: Types) -> float:
-    """Return the bytes of all inputs and outputs, each moved once."""
+    """Return the total bytes of all inputs and outputs."""
     return float(sum(each.bytes for each in (*types, *outputs)))
 
 
 def elementwise_work(flops: float = 1.0) -> WorkRule:
-    """Return a rule of `flops` per element of the first output, with every tensor moved once."""
+    """Return a work rule: `flops` FLOPs per element of the first output.
+
+    Each input is read and each output written once.
+    """
     return lambda types, outputs, values: Work(flops * outputs[0].elements, moved(types, outputs))
 
 
 def read_work(flops: float) -> WorkRule:
-    """Return a rule of `flops` per element of the first input, with every tensor moved once."""
+    """Return a work rule: `flops` FLOPs per element of the first input.
+
+    Each input is read and each output written once.
+    """
     return lambda types, outputs, values: Work(flops * types[0].elements, moved(types, outputs))
 
 
 def no_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: no work on the device itself."""
+    """Work rule: nothing to compute, nothing moved."""
     return Work()
 
 
 def copying_part(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: no arithmetic; it reads as many bytes as it writes."""
+    """Work rule: no FLOPs. The bytes of the output are read and written."""
     return Work(0.0, moved(outputs, outputs))
 
 
 def copying(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: no arithmetic; every tensor is moved once."""
+    """Work rule: no FLOPs. Inputs are read and outputs are written once."""
     return Work(0.0, moved(types, outputs))

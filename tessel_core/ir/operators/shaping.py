@@ -1,4 +1,4 @@
-"""Operators that move numbers: shapes, orders of axes, parts and rows. Only gradients of rows add."""
+"""Operators that move numbers without arithmetic: reshape, transpose, slice, gather. Only gradients of `take` add."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ from tessel_core.ir.types import TensorType
 
 
 def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes that `wanted` means: 0 keeps the input's size, and one -1 is inferred."""
+    """Return the shape that `wanted` describes.
+
+    A 0 copies the input's size along this axis, and a -1 stands for the size that makes the element counts equal.
+    """
     need(wanted.count(-1) <= 1 and min(wanted, default=0) >= -1, f"shape must have at most one -1, got {wanted}")
     need(
         all(size or axis < len(shape) for axis, size in enumerate(wanted)),
@@ -54,6 +57,22 @@ def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]
         found[found.index(-1)] = elements // known
     need(math.prod(found) == elements, f"shape {wanted} does not fit the {elements} numbers of {shape}")
     return tuple(found)
+
+
+def reshaping(shape: tuple[int, ...], made: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the attribute `shape` of a reshape from sizes `shape` to `made`, valid for every batch size.
+
+    Leading sizes that do not change become 0. The first size that changes becomes -1.
+
+    >>> reshaping((8, 5, 12), (8, 5, 3, 4)), reshaping((8, 5, 12), (40, 12))
+    ((0, 0, -1, 4), (-1, 12))
+    """
+    same = 0
+    while same < min(len(shape), len(made)) and shape[same] == made[same]:
+        same += 1
+    if same == len(made) or not math.prod(made):
+        return (0,) * same if same == len(made) else made
+    return (*(0,) * same, -1, *made[same + 1 :])
 
 
 def _reshape(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -87,7 +106,7 @@ def _expand(types: Types, values: Values) -> tuple[TensorType, ...]:
     try:
         return (types[0].shaped(tuple(np.broadcast_shapes(types[0].shape, shape))),)
     except ValueError:
-        raise InputError("", f"shape {shape} and {types[0]} do not fit each other") from None
+        raise InputError("", f"cannot broadcast {types[0]} and shape {shape}") from None
 
 
 def _expand_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -103,7 +122,7 @@ def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def check_places(places: Array, axis: int, size: int) -> None:
-    """Raise InputError for an index outside of an axis of that size."""
+    """Raise InputError if an index is outside of an axis of length `size`."""
     outside = places[(places < -size) | (places >= size)]
     if len(outside):
         raise InputError("take", f"index {int(outside[0])} is not on axis {axis}, which has size {size}")
@@ -118,7 +137,10 @@ def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _take_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count the indices, the output, and at most as many input bytes as output bytes."""
+    """Return the work: reading indices and as many input bytes as the output has, and writing the output.
+
+    If the input is smaller than the output, it is read only once.
+    """
     return Work(0.0, float(types[1].bytes + outputs[0].bytes + min(types[0].bytes, outputs[0].bytes)))
 
 
@@ -133,13 +155,13 @@ def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
     for axis, many, start, step in zip(axes, counts, starts, steps, strict=True):
         last = start + step * (many - 1)
         inside = not many or (start < shape[axis] and 0 <= last < shape[axis])
-        need(inside, f"needs {many} numbers from {start} by {step} along axis {axis}, which has size {shape[axis]}")
+        need(inside, f"selects {many} numbers from {start} by {step} along axis {axis}, which has size {shape[axis]}")
         shape[axis] = many
     return (types[0].shaped(tuple(shape)),)
 
 
 def _places(start: int, step: int, many: int, x: Array) -> Array:
-    """Return `many` indices along an axis, on the tensor's device."""
+    """Return `many` indices from `start` by `step`, as an array on the tensor's device."""
     return start + step * namespace(x).arange(many, device=x.device)
 
 
@@ -179,7 +201,7 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) -> Array:
-    """Return the tensor, padded with `before` and `after` numbers of `value` along each axis."""
+    """Return the tensor with `before` and `after` copies of `value` added at the two ends of each axis."""
     sizes = [first + size + last for size, first, last in zip(x.shape, before, after, strict=True)]
     made = namespace(x).full(sizes, value, dtype=x.dtype, device=x.device)
     made[tuple(slice(start, start + size) for start, size in zip(before, x.shape, strict=True))] = x
@@ -216,13 +238,13 @@ def _take_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _put_back(taken: Array, axis: int, places: Array, size: int) -> Array:
-    """Return the sums of `taken` by their indices along an axis of that size."""
+    """Add each entry of `taken` along `axis` at its index in `places`. Return the result, of length `size` there."""
     move = namespace(taken).moveaxis
     return move(summed_rows(move(taken, axis, 0), places, size), 0, axis)
 
 
 def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count a write of the whole gradient (zeros), then a read and a write of the rows that are hit."""
+    """Return the work: writing zeros to the whole gradient, then reading and writing the rows that the indices name."""
     places, dz = types
     return Work(float(dz.elements), float(places.bytes + 3 * dz.bytes + outputs[0].bytes))
 
@@ -267,7 +289,7 @@ def _strided_gradient(back: Reverse) -> list[int | None]:
 
 
 def _pad_gradient(back: Reverse) -> list[int | None]:
-    """Return the part between the pads."""
+    """Return the gradient without the padding."""
     shape, pads = back.types[0].shape, integers(back.values, "pads")
     axes = tuple(axis for axis, size in enumerate(shape) if back.made[0].shape[axis] != size)
     sizes, starts = tuple(shape[axis] for axis in axes), tuple(pads[axis] for axis in axes)
@@ -321,11 +343,12 @@ SHAPING = (
         ],
     ),
 )
-"""Operators whose names do not say it all:
+"""Operators that their names do not explain fully:
 
-- `transpose` copies into another order of axes, and `permute` returns a view of it.
-- `take` copies the indices along an axis that its second input lists. `strided_slice` copies `counts` numbers from
-  `starts` by `steps`. `sizes` of its gradient are the sizes of its input along `axes`.
-- `pads` lists the pads before each axis, then those after each axis.
-- `roll` shifts along axes. Numbers that leave at one end enter at the other.
+- `transpose` copies into another order of axes, and `permute` returns a view.
+- `take` copies the entries along an axis whose indices are the second input.
+- `strided_slice` copies `counts` numbers per axis, from index `starts`, with step `steps`. For its gradient, `sizes`
+  are the input's sizes along `axes`.
+- `pads` lists the padding before each axis, then the padding after each axis.
+- `roll` shifts numbers along axes. Numbers that leave at one end enter at the other.
 """

@@ -1,6 +1,6 @@
-"""Operators that state their cost and memory but not their meaning, such as the blocks of a micro-batch plan.
+"""Operators that have a cost and a memory size but no computation, such as the blocks of a micro-batch plan.
 
-Bytes are counted as `int8` tensors. A tensor of 0 bytes is a token, which only signals completion.
+Bytes are counted as `int8` tensors. A tensor of 0 bytes is a token: it only signals that an operation has ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tessel_core.units import MAGNITUDE
 
 
 def token(device: int) -> TensorType:
-    """Return the type of a token on a device."""
+    """Return the type of a token, a tensor of 0 bytes, on a device."""
     return TensorType("int8", (0,), device)
 
 
@@ -51,7 +51,7 @@ def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _block_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    """Return zeros without memory of their own. A plan does not say what a block computes."""
+    """Return arrays of zeros that need no memory, because a plan does not define the computation of a block."""
     return [np.broadcast_to(np.int8(0), (size,)) for size in (0, *integers(values, "bytes"))]
 
 
@@ -87,7 +87,9 @@ def _opaque(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _opaque_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    raise InputError(f"operator {values['operator']}", "has costs but no meaning, so the program cannot be executed")
+    raise InputError(
+        f"operator {values['operator']}", "has costs but no computation, so the program cannot be executed"
+    )
 
 
 def _opaque_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -95,7 +97,7 @@ def _opaque_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def opaque_attributes(operator: str, flops: float, moved: float, made: Types, device: int) -> Values:
-    """Return the attributes of an opaque operation with outputs of these types."""
+    """Return the attributes of an opaque operation whose outputs have the types `made`."""
     return {
         "bytes": moved,
         "dtypes": " ".join(each.dtype for each in made),
@@ -108,7 +110,7 @@ def opaque_attributes(operator: str, flops: float, moved: float, made: Types, de
 
 
 def _opaque_gradients(back: Reverse) -> list[int | None]:
-    """Count the forward's work once for gradients of weights, and once for gradients of activations.
+    """Gradient rule: the forward's work once for the gradients of weights and once for those of activations.
 
     Without weights, gradients of several activations cost the forward's work twice, as in a product.
     """
@@ -143,12 +145,12 @@ STATED = (
     Operator("delay", _delay, _delay_compute, no_work, ("seconds", "to"), "delay", stated=True, occupies=False),
     Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE, gradient=_opaque_gradients),
 )
-"""The operators of this table:
+"""The operators of this module:
 
-- A `block` runs on all of `devices` at once. It returns a token on the first device, and tensors of `bytes` on the
-  devices in `on`.
-- A `delay` signals a device after `seconds` and keeps no device busy.
-- An `opaque` operation stands for an operator without an entry in the table. It states its cost and output types.
-  `operator` is its name in the cost model, and `to` is its device. Outputs have `dtypes` and `ranks`. `sizes` lists the
-  sizes of all outputs in turn.
+- A `block` occupies all of its `devices` at once. It returns a token on the first device. It also returns tensors with
+  the sizes in `bytes` on the devices in `on`.
+- A `delay` returns a token after `seconds` and keeps no device busy.
+- An `opaque` operation stands for an operator that has no entry in the table. Its attributes give its cost and output
+  types. `operator` is its name in the cost model, and `to` is its device. The outputs have `dtypes` and `ranks`.
+  `sizes` lists the sizes of all outputs one after the other.
 """

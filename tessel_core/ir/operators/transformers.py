@@ -36,7 +36,7 @@ from tessel_core.ir.operators.rules import (
 from tessel_core.ir.types import TensorType, places_here
 
 NORM_EPSILON = 1e-5
-"""Number added to the variance [Radford 2019, GPT-2's published code]."""
+"""Number added to the variance before its root is taken [Radford 2019, GPT-2's published code]."""
 
 _GELU_SCALE, _GELU_CUBE = float(np.sqrt(2 / np.pi)), 0.044715
 
@@ -46,7 +46,7 @@ def _is_integer(each: TensorType) -> bool:
 
 
 def _slope_of_tanh(x: Array) -> tuple[Array, Array]:
-    """Return the tanh in the approximation of GELU, and the derivative of the tanh's argument."""
+    """Return the tanh in the approximation of GELU, and the derivative of its argument."""
     tanh = np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3))
     return tanh, _GELU_SCALE * (1 + 3 * _GELU_CUBE * x**2)
 
@@ -70,7 +70,7 @@ def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _normal(x: Array) -> tuple[Array, Array]:
-    """Return the tensor with mean 0 and variance 1 along the last axis, and its standard deviation."""
+    """Return the tensor, normalized to mean 0 and variance 1 along the last axis, and its standard deviation."""
     deviation = np.sqrt(x.var(axis=-1, keepdims=True) + NORM_EPSILON)
     return (x - x.mean(axis=-1, keepdims=True)) / deviation, deviation
 
@@ -108,7 +108,7 @@ def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def check_rows(rows: Array, size: int) -> Array:
-    """Return the row numbers. Raises InputError for a row outside of a table of `size` rows."""
+    """Return the row numbers. Raises InputError if one is not below `size`, the number of rows of the table."""
     outside = rows[(rows < 0) | (rows >= size)]
     if len(outside):
         raise InputError("embedding", f"row {int(outside[0])} is not in the table, which has {size} rows")
@@ -116,9 +116,10 @@ def check_rows(rows: Array, size: int) -> Array:
 
 
 def rows_here(rows: Array, size: int, values: Values) -> tuple[Array, Array]:
-    """Return indices into this device's table, and whether the table has each row.
+    """Return the indices into this device's part of the table, and a mask of the rows that the part has.
 
-    The table has `size` rows and may be part `index` of `parts`. Rows that it does not have become row 0.
+    The part has `size` rows. It is part `index` of `parts`, or the whole table without these attributes. Rows that it
+    lacks get index 0.
     """
     xp = namespace(rows)
     if "parts" not in values:
@@ -153,7 +154,7 @@ def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count a write of the whole gradient (zeros), then a read and a write of the rows that are hit."""
+    """Return the work: writing zeros to the whole gradient, then reading and writing the rows that were looked up."""
     _, rows, dz = types
     return Work(float(dz.elements), float(rows.bytes + 3 * dz.bytes + outputs[0].bytes))
 
@@ -174,12 +175,12 @@ def _rotary(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _rotated(values: Values) -> int:
-    """Return the number of columns of each head that are rotated."""
+    """Return the number of columns per head that are rotated."""
     return integer({"size": values["head_size"], **values}, "size", 2)
 
 
 def turns(tokens: int, values: Values) -> Array:
-    """Return the angles [tokens, pairs of columns] of the rotation, in radians, negative for the inverse."""
+    """Return the rotation angles in radians, [tokens, pairs of columns]. They are negative if `inverse` is set."""
     size, parts = _rotated(values), integer({"parts": 1, **values}, "parts", 1)
     speeds = number(values, "base") ** (-np.arange(0, size, 2) / size)
     here = places_here(tokens, integer({"index": 0, **values}, "index"), parts, bool(values.get("balanced", 0)))
@@ -234,11 +235,12 @@ def _cross_entropy_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
 
 
 def _copies_of_logits(types: Types, values: Values) -> float:
-    """Return the extra bytes of PyTorch's loss: with logits of narrow formats, it holds three fp32 copies.
+    """Return the extra bytes of PyTorch's loss. For 16-bit logits, PyTorch holds three fp32 copies of them.
 
-    The copies are the log-probabilities and two gradients, together 12 bytes per logit. At that moment the logits are
-    freed and their 16-bit gradient does not exist yet, so 8 of the 12 bytes are extra. A compiled loss makes no copies.
-    In fp32 the gradient takes the memory of the log-probabilities. All this was measured on an H100.
+    These are the log-probabilities and two gradients, 12 bytes per logit. At that moment the logits are already freed
+    and their 16-bit gradient does not exist yet. These two account for 4 of the 12 bytes, so 8 bytes are extra. A
+    compiled loss makes no copies. For fp32 logits, the gradient reuses the memory of the log-probabilities. All this
+    was measured on an H100.
     """
     logits = types[0]
     copied = logits.dtype in ("bf16", "fp16") and FUSED not in values
@@ -285,7 +287,7 @@ TRANSFORMERS = (
         _layer_norm,
         _layer_norm_compute,
         elementwise_work(8.0),
-        statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # mean and deviation, fp32
+        statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
         gradient=lambda back: back.add("layer_norm_grad", (*back.inputs[:2], back.gradient)),
     ),
     Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
@@ -312,7 +314,7 @@ TRANSFORMERS = (
         _cross_entropy,
         _cross_entropy_compute,
         read_work(5.0),
-        statistics=lambda types, values: 4 * types[0].elements,  # log-probabilities, fp32
+        statistics=lambda types, values: 4 * types[0].elements,  # Log-probabilities, in fp32.
         gradient=lambda back: [back.one("cross_entropy_grad", *back.inputs), None, None],
         loss=True,
     ),
@@ -325,14 +327,14 @@ TRANSFORMERS = (
     ),
     Operator("write", _write, _write_compute, _write_work, ("at", "axis"), in_place=True),
 )
-"""Operators whose names do not say it all:
+"""Operators that their names do not explain fully:
 
 - `gelu` is the tanh approximation of GELU [Hendrycks 2016].
-- `rotary` rotates pairs of columns of each head, half a head apart, by an angle that grows with the position [Su 2021].
-  Positions count from `at`, and may be those of part `index` of `parts` of a sequence. `first` and `size` select the
-  columns of a head that are rotated.
-- An `embedding` of part `index` of `parts` of a table returns zeros for rows of other parts.
-- `cross_entropy` divides the loss of each prediction by the number of predictions in the whole batch. So sums over
-  micro-batches and replicas give the loss of the batch.
-- `write` copies a tensor into a larger one, from index `at`.
+- `rotary` rotates pairs of columns of each head by an angle that grows with the position [Su 2021]. The two columns of
+  a pair are half a head apart. Positions count from `at`. With `index` and `parts`, the tokens are that part of a
+  sequence. `first` and `size` select the columns of a head that are rotated.
+- `embedding` looks up rows of a table. If the table is part `index` of `parts`, rows of other parts give zeros.
+- `cross_entropy` divides the loss of each prediction by the number of predictions in the whole batch. So the sum over
+  micro-batches and replicas is the loss of the batch.
+- `write` copies a tensor into a larger tensor, starting at index `at`.
 """

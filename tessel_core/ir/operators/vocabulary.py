@@ -1,8 +1,8 @@
-"""The loss of logits whose vocabulary is cut over devices [Shoeybi 2019, section 3].
+"""The loss of logits whose vocabulary is divided among devices [Shoeybi 2019, section 3].
 
-Each device computes the scores of its classes: the largest logit, the sum of exponentials relative to it, and the
-target's logit if the device has that class. The gathered scores of all devices give the loss and the gradient on every
-device, so no logits are moved.
+Each device computes three numbers per prediction from its classes: the largest logit, the sum of exponentials relative
+to it, and the target's logit if the device has that class. These numbers are gathered. From them, every device computes
+the loss and the gradient of its own logits. So no logits are sent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def _scores(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def local_classes(targets: Array, classes: int, values: Values) -> tuple[Array, Array]:
-    """Return targets as classes of this device's part, and whether the part has them. Other targets become class 0."""
+    """Return the targets as classes of this device's part, and a mask of the targets that it has.
+
+    Targets of other parts become class 0.
+    """
     found = targets - integer(values, "index") * classes
     is_local = (found >= 0) & (found < classes)
     return namespace(targets).where(is_local, found, 0), is_local
@@ -65,7 +68,10 @@ def _scores_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _joined(scores: Array) -> tuple[Array, Array]:
-    """Return, from scores [.., parts x 3], the logarithm of the sum of all exponentials, and the target's logit."""
+    """Return the logarithm of the sum of all exponentials, and the target's logit.
+
+    `scores` is [.., parts x 3], the numbers of all devices.
+    """
     each = scores.reshape(*scores.shape[:-1], -1, SCORES)
     xp = namespace(scores)
     largest = xp.max(each[..., 0], axis=-1)
@@ -121,4 +127,4 @@ VOCABULARY = (
     Operator("vocabulary_loss", _loss, _loss_compute, _of_scores, ("dtype",)),
     Operator("vocabulary_loss_grad", _loss_grad, _loss_grad_compute, read_work(4.0), _PLACE, optional=("over",)),
 )
-"""Each operator runs on the device that holds part `index` of `parts`."""
+"""Each operator processes part `index` of the `parts` parts of the vocabulary."""

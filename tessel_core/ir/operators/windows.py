@@ -38,7 +38,7 @@ _STEPS = ("dilations", "pads", "strides")
 
 
 def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int, ...]:
-    """Return the number of positions of a window along each spatial axis."""
+    """Return the number of window positions along each spatial axis."""
     sizes = x.shape[2:]
     dilations, strides, pads = (
         integers(values, name, least) for name, least in (("dilations", 1), ("strides", 1), ("pads", 0))
@@ -53,20 +53,20 @@ def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int,
 
 
 def with_pads(x: Array, values: Values, fill: float = 0.0) -> Array:
-    """Return the tensor with the attribute `pads` around its spatial axes."""
+    """Return the tensor with padding around its spatial axes, as the attribute `pads` lists it."""
     pads, spatial = integers(values, "pads"), x.ndim - 2
     return padded(x, (0, 0, *pads[:spatial]), (0, 0, *pads[spatial:]), fill) if any(pads) else x
 
 
 def without_pads(padded: Array, sizes: Sequence[int], values: Values) -> Array:
-    """Return the part between the pads, of these spatial sizes."""
+    """Return the tensor without padding. `sizes` are its spatial sizes without padding."""
     pads = integers(values, "pads")
     inside = tuple(slice(before, before + size) for before, size in zip(pads, sizes, strict=False))
     return copied(padded[(..., *inside)]) if any(pads) else padded
 
 
 def _windows(x: Array, kernel: tuple[int, ...], values: Values, fill: float) -> Array:
-    """Return the windows as [n, channels, positions .., kernel ..]."""
+    """Return a view of all windows, [n, channels, positions .., kernel ..]."""
     dilations, strides = integers(values, "dilations"), integers(values, "strides")
     seen = with_pads(x, values, fill)
     for axis, (size, apart, stride) in enumerate(zip(kernel, dilations, strides, strict=True), 2):
@@ -79,7 +79,7 @@ def _windows(x: Array, kernel: tuple[int, ...], values: Values, fill: float) -> 
 
 
 def _folded(seen: Array, sizes: tuple[int, ...], values: Values) -> Array:
-    """Return a tensor of these spatial sizes in which each number is its sum over the windows that contain it."""
+    """Add each window of `seen` to its place in a tensor with spatial sizes `sizes`, and return this tensor."""
     spatial = len(sizes)
     dilations, strides, pads = (integers(values, name) for name in ("dilations", "strides", "pads"))
     places, kernel = seen.shape[2 : 2 + spatial], seen.shape[2 + spatial :]
@@ -169,7 +169,10 @@ def _conv_weight_grad_compute(x: Array, dz: Array, values: Values) -> Array:
 
 
 def _conv_gradients(back: Reverse) -> list[int | None]:
-    """Write one operation for both gradients, unless only one is needed or the weight's must be separate."""
+    """Gradient rule of `conv`. One operation computes both gradients.
+
+    They become two operations if only one gradient is needed or if weight gradients must be separate.
+    """
     (x, w), dz, (x_type, w_type) = back.inputs[:2], back.gradient, back.types[:2]
     by_bias = [
         back.one_for(2, "reduce_sum", dz, axes=(0, *range(2, len(x_type.shape))), keep=0) if wanted else None
@@ -195,7 +198,10 @@ def _product_flops(dz: TensorType, w: TensorType) -> float:
 
 
 def _conv_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count two products as large as the forward's, each of which reads the gradient."""
+    """Return the work of both gradients: two products as large as the forward convolution.
+
+    Each reads the gradient once.
+    """
     return Work(2 * _product_flops(types[2], types[1]), moved(types, outputs) + types[2].bytes)
 
 
@@ -205,12 +211,12 @@ def _pool(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _pool_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count one FLOP per number of each window."""
+    """Return the work: one FLOP per number of each window."""
     return Work(float(outputs[0].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
 
 
 def _pool_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Count one FLOP per number of each window."""
+    """Return the work of the gradient: one FLOP per number of each window."""
     return Work(float(types[-1].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
 
 
@@ -239,7 +245,7 @@ def _max_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 @rounded
 def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
-    """Give the gradient of a window to the first of its largest numbers."""
+    """Return the input's gradient. Each window adds its gradient at the first of its largest numbers."""
     xp, size = namespace(x), math.prod(integers(values, "kernel"))
     seen = _windows(x, integers(values, "kernel"), values, -math.inf)
     first = seen.reshape(*dz.shape, size).argmax(axis=-1)
@@ -255,7 +261,7 @@ def _average_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _counted(like: Array, sizes: tuple[int, ...], values: Values) -> Array:
-    """Return the number of values in the mean of each window."""
+    """Return how many numbers each window's mean divides by. Padding counts if `count_pads` is 1."""
     kernel, inside = (
         integers(values, "kernel"),
         namespace(like).ones((1, 1, *sizes), dtype=like.dtype, device=like.device),
@@ -326,7 +332,7 @@ WINDOWS = (
         _max_pool_compute,
         _pool_work,
         _WINDOW,
-        statistics=lambda types, values: 8 * _pool(types, values)[0].elements,  # places of the maxima, int64
+        statistics=lambda types, values: 8 * _pool(types, values)[0].elements,  # Positions of the maxima, in int64.
         gradient=lambda back: [back.one("max_pool_grad", *back.inputs, back.gradient, **back.values)],
     ),
     Operator("max_pool_grad", _max_pool_grad, _max_pool_grad_compute, _pool_grad_work, _WINDOW),
@@ -348,7 +354,7 @@ WINDOWS = (
     _global_pool("global_average_pool", mean_of, _global_average_gradient),
     _global_pool("global_max_pool", largest_of, _global_max_gradient),
 )
-"""`count_pads` says whether a mean counts the pads.
+"""Convolutions and pools. `count_pads` is 1 if padding counts in a mean.
 
-`sizes` of gradients are the spatial sizes of the input. `kernel` is the size of the window.
+`kernel` is the size of a pool's window. `sizes` of a gradient are the spatial sizes of the input.
 """

@@ -1,6 +1,7 @@
-"""Ways to distribute a program: frozen dataclasses that are called with a model and return another model.
+"""Transforms that distribute a program. Each is a frozen dataclass that is called with a model and returns a new model.
 
-They compose in this order, each optional: `UnfusedAttention`, `Gradients`, `Checkpoint`, `TensorParallel`, `Pipeline`,
-`DataParallel`, and last one optimizer, plain or inside a `ShardedOptimizer`. `DataParallel` needs to know which axes
-hold samples. `with_samples` finds them for a program that no builder here wrote.
+All transforms are optional. They are applied in this order: `UnfusedAttention`, `Gradients`, `Checkpoint`,
+`TensorParallel`, `Pipeline`, `DataParallel`, and last an optimizer, alone or inside a `ShardedOptimizer`.
+`DataParallel` needs to know which axes hold samples. For a program that was read from a file, `with_samples` finds
+them.
 """

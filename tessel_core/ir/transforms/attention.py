@@ -1,4 +1,4 @@
-"""Attention as one fused kernel, or as one operator per step, which keep the scores in memory."""
+"""Attention, either as one fused kernel or as one operator per step. Separate operators keep the scores in memory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,31 @@ class AttentionKernel(StrEnum):
     FLASH2 = FLASH2
     """FlashAttention 2, also one fused kernel [Dao 2023, arXiv 2307.08691].
 
-    It does not use the features of Hopper GPUs [Shah 2024, arXiv 2407.08608]. PyTorch chooses it there before cuDNN
-    9.15.
+    It does not use the features of Hopper GPUs [Shah 2024, arXiv 2407.08608]. PyTorch uses it on these GPUs with cuDNN
+    versions below 9.15.
     """
     UNFUSED = "unfused"
-    """Separate kernels of products, softmax and dropout: Megatron-LM without FlashAttention [Korthikanti 2022]."""
+    """Separate kernels for products, softmax and dropout.
+
+    Megatron-LM without FlashAttention has these kernels [Korthikanti 2022].
+    """
 
 
 def with_attention(kernel: AttentionKernel, model: Distributed) -> Distributed:
-    """Return the forward pass with this kernel for each attention. Raises InputError as `UnfusedAttention` does."""
+    """Return the forward pass with every attention computed by this kernel.
+
+    Raises InputError as `UnfusedAttention` does.
+    """
     if kernel == AttentionKernel.UNFUSED:
         return UnfusedAttention()(model)
     return _by_flash2(model) if kernel == AttentionKernel.FLASH2 else model
 
 
 def _by_flash2(model: Distributed) -> Distributed:
-    """Set the kernel as an attribute of each attention. Its gradient copies the attribute."""
+    """Set the attribute `attention_kernel` of every attention.
+
+    `Gradients` copies the attribute to the backward pass.
+    """
     ops = (
         replace(op, attributes=tuple(sorted((*op.attributes, (KERNEL, FLASH2))))) if op.kind in ATTENTIONS else op
         for op in model.program.ops
@@ -47,20 +56,23 @@ def _by_flash2(model: Distributed) -> Distributed:
 
 @dataclass(frozen=True, slots=True)
 class UnfusedAttention:
-    """Rewrites each `attention` into scores, masked softmax, optional dropout, and the sum of the values.
+    """Replaces each `attention` by separate operators: scores, masked softmax, optional dropout, and weighted sum of
+    values.
 
-    A cap of the scores becomes a `scale`, a `tanh` and the scale of the softmax. The operators keep the name of their
-    attention. This transform comes before `Gradients`.
+    A cap on the scores becomes a `scale`, a `tanh`, and the scale of the softmax. The new operators have the same name
+    as the attention. Apply this transform before `Gradients`.
 
-    Raises InputError for a program with a backward pass or several devices, and for attention with a bias, which only
-    has a fused kernel.
+    Raises InputError for a program with a backward pass or several devices. Raises InputError for attention with a
+    bias, which exists only as a fused kernel.
     """
 
     def __call__(self, model: Distributed) -> Distributed:
         """Return an equivalent model without fused attention. The model must have one device."""
         source = model.program
         if len(source.devices) != 1 or any(op.tag.phase not in ("", "forward") for op in source.ops):
-            raise InputError("unfused attention", "must come first: it needs the forward pass of one device")
+            raise InputError(
+                "unfused attention", "must be the first transform, because it needs the forward pass of one device"
+            )
         biased = next((op.tag.name for op in source.ops if op.kind == "attention_bias"), None)
         if biased is not None:
             raise InputError("unfused attention", f"cannot rewrite {biased or 'an attention'}, because it has a bias")
@@ -75,7 +87,7 @@ class UnfusedAttention:
 
 
 def _steps(build: ProgramBuilder, op: Op, taken: list[int]) -> int:
-    """Write the operators of one attention and return its output."""
+    """Add the operators that replace one attention and return their output."""
     q, k, v = taken
     values = dict(op.attributes)
     size = integer(values, "head_size")

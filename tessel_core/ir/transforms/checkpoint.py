@@ -22,21 +22,21 @@ PRODUCTS = frozenset(
         *("attention", "attention_bias", "attention_scores", "attention_context"),
     }
 )
-"""Operators that multiply matrices and take most of a layer's time."""
+"""Operators that multiply matrices. They take most of a layer's time."""
 
 
 class Recompute(StrEnum):
-    """Which operations of a layer run again before its backward pass."""
+    """Which forward operations of a layer are repeated before its backward pass."""
 
     NONE = "none"
     SELECTIVE = "selective"
     """Recompute cheap operations only.
 
     With fused attention, a layer recomputes every second product and all cheap operations: norms, activation functions,
-    sums and views. It keeps the other products, and attention, whose kernel keeps no scores [torchtitan, selective
-    checkpointing by operator]. With unfused attention, it recomputes only the attention core, as in Megatron-LM
-    [Korthikanti 2022, section 5]: scores, softmax and dropout, which are large and cheap. The output of the core is
-    kept for the projection, so the sum of the values is not recomputed.
+    sums and views. It keeps the outputs of the other products and of attention [torchtitan, selective checkpointing by
+    operator]. With unfused attention, it recomputes only the attention core, as in Megatron-LM [Korthikanti 2022,
+    section 5]: scores, softmax and dropout, which are large and cheap. The weighted sum of the values is kept, since
+    the next product uses it.
     """
     FULL = "full"
     """Recompute all operations. A layer keeps only its input."""
@@ -44,19 +44,20 @@ class Recompute(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Keeps tensors that layers pass to each other and outputs that `keeps` selects; recomputes the rest [Chen 2016].
+    """Activation checkpointing: keep some forward outputs and recompute the rest [Chen 2016].
 
-    Before a layer's backward pass, it repeats the forward operations whose results the backward pass uses. A layer that
-    ends in a loss keeps everything, because its backward pass follows at once.
+    Tensors that layers pass to each other are kept, and outputs that `keeps` selects. Before a layer's backward pass,
+    the model repeats the forward operations whose other results the backward pass uses. A layer that ends in a loss
+    keeps everything, because its backward pass follows at once.
 
-    Raises InputError for a distributed program. Checkpointing comes before tensor parallelism and pipelines.
+    Raises InputError for a distributed program. Apply this transform before tensor parallelism and pipelines.
     """
 
     keeps: Callable[[Op], bool] = lambda op: False
-    """Whether the outputs of a forward operation are kept."""
+    """Returns whether the outputs of a forward operation are kept."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model on its one device, with more computation and less memory."""
+        """Return the model, on one device, with more computation and less memory."""
         program = model.program
         if len(program.devices) != 1 or any(op.tag.micro_batch is not None for op in program.ops):
             raise InputError("checkpointing", "must come before the program is distributed")
@@ -64,7 +65,7 @@ class Checkpoint:
 
 
 def recomputing(how: Recompute, model: Distributed) -> Distributed:
-    """Return the model on its one device, with the operations that `how` selects repeated for the backward pass.
+    """Return the model, on one device, with the operations that `how` selects repeated before the backward pass.
 
     Raises InputError for a distributed program.
     """
@@ -80,10 +81,12 @@ def recomputing(how: Recompute, model: Distributed) -> Distributed:
 
 
 def holding_selected(model: Distributed) -> Distributed:
-    """Return the model on one device, with all that `SELECTIVE` keeps held until the layer's backward pass.
+    """Return the model, on one device, with everything that `SELECTIVE` keeps held in memory until the layer's backward
+    pass.
 
     Eager PyTorch stores the outputs of selected operators even if nothing uses them [torch/utils/checkpoint.py,
-    `_CachingTorchDispatchMode`]. A compiler drops them. This transform comes after the cuts of a layer.
+    `_CachingTorchDispatchMode`]. A compiler drops them. Apply this transform after the tensor, context and expert
+    parallelism of a layer.
     """
     source, build = model.program, ProgramBuilder(model.program.name)
     maker = {value: op for op in source.ops for value in op.outputs}
@@ -101,10 +104,11 @@ def holding_selected(model: Distributed) -> Distributed:
 
 
 def keeping_products(model: Distributed) -> Distributed:
-    """Return the model on its one device, which keeps what a compiled layer keeps.
+    """Return the model, on one device, in which each layer keeps the activations that torch.compile would keep.
 
-    These are outputs of products and attention, and inputs of backward operators that have kernels of their own.  The
-    rest is recomputed in the kernels that use it [PyTorch, min-cut partitioner, `ban_if_materialized_backward`].
+    These are outputs of products and attention, and inputs of backward operators that have their own kernels. All other
+    activations are recomputed inside the kernels that use them [PyTorch, min-cut partitioner,
+    `ban_if_materialized_backward`].
     """
     back = (op for op in model.program.ops if op.tag.phase in _BACK and op.kind not in FUSIBLE)
     taken = {value for op in back for value in op.inputs}
@@ -112,7 +116,7 @@ def keeping_products(model: Distributed) -> Distributed:
 
 
 def _every_second_product(program: Program) -> set[int]:
-    """Return the outputs of attention, and of the first, third … product of each layer."""
+    """Return the outputs of attention, and of the first, third, fifth … product of each layer."""
     found, count = set[int](), Counter[Scope]()
     for op in program.ops:
         if op.kind not in PRODUCTS or op.tag.phase in _BACK:
@@ -125,7 +129,7 @@ def _every_second_product(program: Program) -> set[int]:
 
 
 def _attention_cores(program: Program) -> set[int]:
-    """Return the values that unfused attention computes between queries and keys and the attention weights."""
+    """Return the values of unfused attention from the scores to the attention weights."""
     found = set[int]()
     for op in program.ops:
         inside = not found.isdisjoint(op.inputs) and op.kind != "attention_context" and op.tag.phase not in _BACK
@@ -147,10 +151,10 @@ class _Recomputing:
         return frozenset(value for value, one, other in scopes if one != other or one in ending)
 
     def program(self) -> Program:
-        """Return the program with the forward operations that each layer's backward pass needs repeated before it."""
+        """Return the program in which each layer's backward pass is preceded by the repeated forward operations."""
         source, build = self._source, ProgramBuilder(self._source.name)
         again: dict[Scope, dict[int, int]] = {}
-        """Recomputed values of each layer, by the forward value."""
+        """For each layer, the recomputed value that replaces each forward value."""
         value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
         for op in source.ops:
             layer = op.tag.scope

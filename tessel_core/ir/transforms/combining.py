@@ -1,4 +1,4 @@
-"""One micro-batch of a program as one of several: its outputs are combined with those of earlier micro-batches."""
+"""A micro-batch as one of several: its outputs are combined with the outputs of earlier micro-batches."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program, Tag
 
 ADD, JOIN = "add_in_place", "identity"
-"""Operators that add a gradient to its sum, and that copy an output with a batch axis."""
+"""Operator that adds a gradient to the sum so far, and operator that copies an output with a batch axis."""
 JOINED = "joined"
-"""Name of these operations."""
+"""Name of the operations that combine micro-batches."""
 
 
 @dataclass(frozen=True)
 class Combined:
-    """The program of one micro-batch with the operations that combine it with earlier ones."""
+    """The program of one micro-batch, extended by operations that combine its outputs with earlier micro-batches."""
 
     program: Program
     value_of: dict[int, int]
@@ -25,9 +25,10 @@ class Combined:
 
 
 def combined_outputs(model: Distributed) -> Combined:
-    """Add the operations that combine a micro-batch with earlier ones: sums of gradients and copies of outputs.
+    """Add operations that combine a micro-batch's outputs with earlier ones: gradients are added, other outputs are
+    copied.
 
-    As in `Partition`, results wait for the next computation of their device.
+    As in `Partition`, an output is combined just before the next computation of the program.
     """
     return _Combining(model).combined()
 
@@ -41,7 +42,7 @@ class _Combining:
         self._instead: dict[int, int] = {}
 
     def combined(self) -> Combined:
-        """Return the program with these operations."""
+        """Return the program of the micro-batch with the combining operations."""
         changed = {v for op in self._program.ops if find_operator(op.kind).in_place for v in op.outputs}
         waiting = list[tuple[int, Tag]]()
         for op in self._program.ops:
@@ -63,7 +64,10 @@ class _Combining:
         return Combined(program, self._instead)
 
     def _stays(self, value: int, changed: set[int]) -> bool:
-        """Return whether an output with a batch axis was changed in place, so that each micro-batch has its own."""
+        """Return whether an output has a batch axis and was changed in place.
+
+        Each micro-batch keeps its own such output.
+        """
         return value in changed and self._joins(value)
 
     def _joins(self, value: int) -> bool:

@@ -1,4 +1,4 @@
-"""Compiled programs: adjacent pointwise operators, norms and reductions share kernels, as in PyTorch's Inductor."""
+"""Compiled programs: adjacent pointwise operators, norms and reductions share a kernel, as in PyTorch's Inductor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ POINTWISE = frozenset(
     {each.kind for each in ELEMENTWISE}
     | {"add", "bias", "residual", "relu", "relu_grad", "gelu", "gelu_grad", "rotary", "loss", "loss_grad", "identity"}
 )
-"""Operators whose output element depends on one element of each input, so a later kernel may recompute it."""
+"""Operators with outputs whose elements depend on one element of each input.
+
+A later kernel may recompute such outputs.
+"""
 FUSIBLE = (
     POINTWISE
     | {each.kind for each in (*REDUCTIONS, *REDUCTION_GRADIENTS, *NORMALIZATION, *NORMALIZATION_GRADIENTS)}
@@ -26,43 +29,51 @@ FUSIBLE = (
     | {"concat", "split", "split_at", "part", "pad", "expand", "transpose", "roll", "strided_slice", "unpack_qkv"}
     | {"pack_qkv", "strided_slice_grad"}
 )
-"""Operators for which Inductor writes kernels. Products, attention and the choice of experts have their own kernels."""
+"""Operators for which Inductor writes kernels. Products, attention and the choice of experts have library kernels."""
 _LOSSES = {"cross_entropy", "cross_entropy_grad", "loss", "loss_grad"}
 MAX_READS = 4
-"""Largest number of tensors from which a pointwise value is recomputed instead of kept in memory.
+"""Largest number of tensors from which a pointwise value may be recomputed. A value with more sources is stored.
 
-This is Inductor's `realize_reads_threshold` [PyTorch, torch/_inductor/config.py].
+The number is Inductor's `realize_reads_threshold` [PyTorch, torch/_inductor/config.py].
 """
 
 Region = tuple[object, ...]
-"""Operations that are compiled together: one layer and phase on one device."""
+"""Key of the operations that are compiled together: one layer and phase on one device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """Fuses operators as torch.compile does, one layer at a time [Ansel 2024, PyTorch 2, section 4.4].
 
-    An operator joins the kernel that computes or reads one of its inputs, unless an operation outside of that kernel
-    must run in between. A kernel reads each outside input once, and writes each value that is used outside once. A
-    pointwise value is recomputed in a later kernel instead of written. It is written if an operator without a compiled
-    kernel uses it, or if it follows from more than `MAX_READS` tensors. The attribute `fused` records this; order and
-    meaning stay.
+    An operator joins the kernel that computes or reads one of its inputs, unless an operation of another kernel must
+    run in between. A kernel reads each input from outside once. It writes each value once that other kernels use.
 
-    Factors of FP8 products are cast once for all products of a layer and phase. Their largest magnitude is a by-product
-    of the kernel that computes them, or is known from the forward pass. Otherwise they are read once more to find it.
+    A pointwise value is not written but recomputed in a later kernel, with two exceptions: an operator without a
+    compiled kernel uses it, or it depends on more than `MAX_READS` tensors. The attribute `fused` records the reads and
+    writes. The order of operations and their results do not change.
+
+    Factors of FP8 products are cast once for all products of a layer and phase. The cast needs their largest magnitude.
+    It is known if a compiled kernel computes the factor, or from the forward pass. Otherwise the factor is read once
+    more.
     """
 
     loss: bool = True
-    """Whether the loss is compiled, too."""
+    """Whether the loss is compiled, too. Otherwise the loss operators keep their own kernels."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model on its devices, with attributes that describe which operations share a kernel."""
+        """Return the model with the attributes `fused` and `casts`.
+
+        They say which operations share a kernel and how often each tensor is moved.
+        """
         fusible = FUSIBLE if self.loss else FUSIBLE - _LOSSES
         return replace(model, program=_Fusion(model.program, fusible).program())
 
 
 def kernels_of(program: Program) -> dict[int, int]:
-    """Return the kernel of each compiled operation, both named by index. A kernel is named by its first operation."""
+    """Return the kernel of each compiled operation, by the operation's index.
+
+    A kernel's number is its first operation's index.
+    """
     return _Fusion(program).kernel
 
 
@@ -72,27 +83,30 @@ class _Fusion:
         self._base = _without_views(program)
         self._region = [_region(program, op) for op in program.ops]
         self._maker: dict[int, int] = {}
-        """Operation that computes each value, for compiled operations."""
+        """For each value that a compiled operation computes, the index of this operation."""
         self.kernel: dict[int, int] = {}
-        """Kernel of each compiled operation: the index of the kernel's first operation."""
-        self._stored = self._taken_outside()
+        """For each compiled operation, its kernel: the index of the kernel's first operation."""
+        self._stored = self._used_outside()
         """Values that are written to memory."""
         self._find_kernels()
         self._sources = self._inlined()
-        """Tensors from which another kernel recomputes a pointwise value that is not written."""
+        """For each pointwise value that is not written, the tensors from which another kernel recomputes it."""
         self._store_between_kernels()
 
     def program(self) -> Program:
-        """Return the same operations with attributes of costs."""
+        """Return the same operations with their cost attributes.
+
+        Compiled operations get `fused`, and FP8 products get `casts`.
+        """
         known: dict[int, set[int]] = defaultdict(set)
-        """Values that each kernel has read or computed."""
+        """For each kernel, the values that it has read or computed so far."""
         cast, scaled = set[tuple[int, Region]](), set[int]()
 
         def priced(i: int, op: Op) -> Op:
             if i in self.kernel:
-                return _with(op, FUSED, self._moves(i, op, known[self.kernel[i]]))
+                return _with(op, FUSED, self._fused_attribute(i, op, known[self.kernel[i]]))
             if FORMAT in dict(op.attributes):
-                return _with(op, CASTS, self._casts(i, op, cast, scaled))
+                return _with(op, CASTS, self._casts_attribute(i, op, cast, scaled))
             return op
 
         return replace(self._program, ops=tuple(priced(i, op) for i, op in enumerate(self._program.ops)))
@@ -100,8 +114,8 @@ class _Fusion:
     def _bases(self, op: Op) -> list[int]:
         return [self._base[value] for value in op.inputs]
 
-    def _taken_outside(self) -> set[int]:
-        """Return program outputs, and values that are used outside of the region that computes them."""
+    def _used_outside(self) -> set[int]:
+        """Return program outputs, and values that operations of another layer, phase or device use."""
         for i, op in enumerate(self._program.ops):
             if op.kind in self._fusible:
                 self._maker.update(dict.fromkeys(op.outputs, i))
@@ -114,15 +128,18 @@ class _Fusion:
         return found
 
     def _find_kernels(self) -> None:
-        """Choose kernels greedily, in the order of the program, so that no kernel waits for itself."""
+        """Choose kernels greedily, in program order, so that no kernel depends on itself."""
         readers: dict[tuple[int, Region], dict[int, None]] = defaultdict(dict)
-        """Kernels that read each value, by value and region."""
+        """For each value and region, the kernels that read the value."""
         behind: dict[int, frozenset[int]] = {}
-        """Kernels of the same layer and phase that come before each value that no kernel computes."""
+        """For each value that no kernel computes, the kernels of its layer and phase on which it depends."""
         before: dict[int, frozenset[int]] = {}
-        """Kernels of the same layer and phase that come before each kernel."""
+        """For each kernel, the kernels of its layer and phase on which it depends."""
         awaited = set[int]()
-        """Kernels whose results an outside operation waits for, so they must not wait for more."""
+        """Kernels whose results other operations already use.
+
+        They must not get new dependencies, which could close a cycle.
+        """
         for i, op in enumerate(self._program.ops):
             if _is_view(self._program, op):
                 continue
@@ -164,13 +181,16 @@ class _Fusion:
                         self._stored.add(each)
 
     def _sources_in(self, kernel: int, value: int) -> tuple[int, ...]:
-        """Return the tensors that a kernel reads for a value: the value itself if the kernel computes it."""
+        """Return the tensors that a kernel reads to get a value, or the value itself if the kernel computes it."""
         if value in self._maker and self.kernel[self._maker[value]] == kernel:
             return (value,)
         return self._sources.get(value, (value,))
 
-    def _moves(self, i: int, op: Op, known: set[int]) -> tuple[int, ...]:
-        """Return the launches, then how often each input is read and each output is written."""
+    def _fused_attribute(self, i: int, op: Op, known: set[int]) -> tuple[int, ...]:
+        """Return the attribute `fused`.
+
+        It lists the number of launches, then how often each input is read and each output is written.
+        """
         types, kernel = self._program.types, self.kernel[i]
         reads = list[int]()
         for given, value in zip(op.inputs, self._bases(op), strict=True):
@@ -180,8 +200,8 @@ class _Fusion:
         known.update(op.outputs)
         return int(kernel == i), *reads, *(int(value in self._stored) for value in op.outputs)
 
-    def _casts(self, i: int, op: Op, cast: set[tuple[int, Region]], scaled: set[int]) -> tuple[int, ...]:
-        """Return the bytes moved per number of each input to cast it."""
+    def _casts_attribute(self, i: int, op: Op, cast: set[tuple[int, Region]], scaled: set[int]) -> tuple[int, ...]:
+        """Return the attribute `casts`: for each input, the bytes moved per number to cast it."""
         found, region = [0] * len(op.inputs), self._region[i]
         for place in OPERANDS[op.kind]:
             value = self._base[op.inputs[place]]
@@ -198,14 +218,14 @@ def _region(program: Program, op: Op) -> Region:
 
 
 def _is_view(program: Program, op: Op) -> bool:
-    """Return whether an operation returns the same numbers in another shape."""
+    """Return whether an operation only changes the shape of its input, without moving numbers."""
     if not find_operator(op.kind).view or len(op.outputs) > 1:
         return False
     return program.types[op.inputs[0]].elements == program.types[op.outputs[0]].elements
 
 
 def _without_views(program: Program) -> list[int]:
-    """Return, for each value, the value that it views, or itself."""
+    """Return, for each value, the value of which it is a view. A value that is no view maps to itself."""
     base = list(range(len(program.types)))
     for op in program.ops:
         if _is_view(program, op):

@@ -1,4 +1,4 @@
-"""Shorten a deep network: keep one repetition of layers that repeat."""
+"""Shorten a deep network: of layers that repeat, keep a single repetition."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Op, Program
 
 _PERIODS = (1, 2)
-"""Numbers of layers after which a network may repeat."""
+"""Lengths of a repetition that are tried, in layers."""
 
 Reference = tuple[object, ...]
-"""Origin of an operation's input, described relative to its layer, so that equal layers have equal references."""
+"""Where an operation's input comes from, described relative to its layer. Equal layers have equal references."""
 
 
 @dataclass(frozen=True)
 class Condensed:
-    """A shorter network, and the layer of it that represents each layer of the whole network."""
+    """A shorter network, and for each layer of the whole network the equal layer that stays."""
 
     model: Distributed
     stands_for: tuple[int, ...]
-    """For each layer of the whole network, the layer of `model` that represents it."""
+    """For each layer of the whole network, the index of the equal layer in `model`."""
 
 
 def condensed(model: Distributed) -> Condensed:
-    """Return the forward pass of a network with a single repetition of layers that repeat.
+    """Return the forward pass of a network in which repeating layers occur only once.
 
-    Two layers are equal if their operations, types, attributes and the origins and roles of their inputs are equal.
-    Inputs may belong to the layer alone, be shared by all layers, or come from the layer before.  Layers repeat one by
-    one or in pairs, for example if tensor parallelism cuts weights by columns and by rows in turn.  A layer stays in
-    the network if layers other than the next one use its values.
+    Two layers are equal if their operations, types and attributes are equal, and if their inputs have the same origins
+    and roles. An input may belong to one layer, be shared by all layers, or be an output of the previous layer. Layers
+    repeat one by one or in pairs. They repeat in pairs, for example, if tensor parallelism divides weights by columns
+    and by rows in turn. A layer stays in the network if layers other than the next one use its values.
     """
     return _Condensing(model).found()
 
@@ -52,7 +52,7 @@ class _Condensing:
 
     @cached_property
     def _ops_of(self) -> list[list[Op]]:
-        """Operations of each layer."""
+        """List of the operations of each layer."""
         found: list[list[Op]] = [[] for _ in range(1 + max(map(_layer, self._program.ops), default=0))]
         for op in self._program.ops:
             found[_layer(op)].append(op)
@@ -60,13 +60,13 @@ class _Condensing:
 
     @cached_property
     def _place(self) -> dict[int, int]:
-        """For each value that a layer makes, its position among the values of this layer."""
+        """For each value that a layer computes, its index among the values of this layer."""
         every = ([value for op in ops for value in op.outputs] for ops in self._ops_of)
         return {value: place for made in every for place, value in enumerate(made)}
 
     @cached_property
     def _taken(self) -> list[dict[int, int]]:
-        """For each layer, the values that it uses but does not make, each with its position among them."""
+        """For each layer, the values that it uses but does not compute. Each maps to its index among them."""
         every = (dict.fromkeys(value for op in ops for value in op.inputs) for ops in self._ops_of)
         others = ([v for v in taken if self._layer_of.get(v) != layer] for layer, taken in enumerate(every))
         return [{value: place for place, value in enumerate(values)} for values in others]
@@ -113,7 +113,7 @@ class _Condensing:
         return Condensed(self._shorter(kept, instead), tuple(stands_for))
 
     def _repetition(self, signatures: list[object], first: int) -> tuple[int, int]:
-        """Return the period with which layers repeat from `first` on, and the first layer that does not repeat."""
+        """Return the length of the repetition that begins at layer `first`, and the first layer after it ends."""
         for period in _PERIODS:
             end = first + period
             while end < len(signatures) and signatures[end] == signatures[end - period] and not self._reaches_far(end):
@@ -128,7 +128,7 @@ class _Condensing:
         return any(not self._takers[value] <= {layer, layer + 1} for value in values)
 
     def _made(self, layer: int, kept: int) -> dict[int, int]:
-        """Return for each value of a layer the value of the layer that represents it."""
+        """Map each value of `layer` to the value of the equal layer `kept`."""
         every = [[value for op in self._ops_of[each] for value in op.outputs] for each in (layer, kept)]
         return dict(zip(*every, strict=True))
 

@@ -1,4 +1,4 @@
-"""Context parallelism: each device has some of the tokens of each sample. Devices communicate in attention."""
+"""Context parallelism: each device has some of the tokens of every sample. Devices communicate only in attention."""
 
 from __future__ import annotations
 
@@ -19,29 +19,36 @@ class ContextMethod(StrEnum):
     """How devices communicate in attention."""
 
     RING = "ring"
-    """Keys and values go around a ring, block by block [Liu 2023, arXiv 2310.01889]. Chunks balance a causal mask."""
+    """Keys and values circulate in a ring, one block per step [Liu 2023, arXiv 2310.01889].
+
+    Each device has one chunk from each end of the sequence, so a causal mask leaves equal work to all devices.
+    """
     ALL_TO_ALL = "all-to-all"
-    """Each device has all tokens of some heads during attention [Jacobs 2023, DeepSpeed Ulysses, arXiv 2309.14509]."""
+    """During attention, each device has all tokens of some heads.
+
+    This is DeepSpeed Ulysses [Jacobs 2023, arXiv 2309.14509].
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ContextParallel:
-    """`degree` devices, each with an equal number of the tokens of every sample and with all weights.
+    """Context parallelism over `degree` devices. Each has an equal number of the tokens of every sample, and all
+    weights.
 
-    Gradients of weights are sums over the devices.
+    The gradient of a weight is the sum of the gradients on all devices.
 
-    Raises InputError if the program has no sequence to cut, or if the tokens or heads do not divide.
+    Raises InputError if the program has no sequence axis, or if the number of tokens or heads does not divide.
     """
 
     degree: int
     method: ContextMethod = ContextMethod.RING
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the one-device model on `degree` devices."""
+        """Return the one-device model, distributed over `degree` devices."""
         return expanded(finished_sums(self.of_one(model), CONTEXT, self.degree), Degrees(context=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the `degree` devices runs."""
         check_degree("context parallelism", self.degree)
         if self.degree == 1:
             return model
@@ -66,7 +73,10 @@ class _Context(Sharding):
         return axis
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """Cut activations along their tokens. Raises InputError for attention with a bias, which cannot be cut."""
+        """Divide activations along their tokens.
+
+        Raises InputError for attention with a bias, which cannot be divided.
+        """
         if op.kind in ("attention_bias", "attention_bias_grad"):
             raise InputError("context parallelism", f"cannot cut the bias of {op.tag.name} ({op.kind})")
         pairs = zip(states, types, strict=True)
@@ -74,7 +84,7 @@ class _Context(Sharding):
         return spread_of_tokens(op, states, types, values)
 
     def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
-        """Return which part of the positions a rotary embedding rotates."""
+        """Return the attributes of a rotary embedding that tell which positions of the sequence the device has."""
         return self._place if op.kind == "rotary" and needed[0] == TOKENS else {}
 
     @property
@@ -84,7 +94,7 @@ class _Context(Sharding):
 
 class _AllToAll(_Context):
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """Cut attention by heads, and all other operators by tokens."""
+        """Divide attention by heads, and all other operators by tokens."""
         if op.kind not in ("attention", "attention_grad"):
             return super().spread(op, states, types, values)
         heads = types[1].shape[2] // integer(values, "head_size", 1)
@@ -104,7 +114,7 @@ class _Ring(_Context):
         """Output of each attention and its log-sum-exp, by the name of the attention."""
 
     def rewritten(self, op: Op) -> bool:
-        """Write attention and its gradient block by block."""
+        """Replace attention and its gradient by one operation per block of keys. Return whether `op` was replaced."""
         if op.kind not in ("attention", "attention_grad"):
             return False
         taken = [self.converted(value, TOKENS, op.tag) for value in op.inputs]
@@ -121,7 +131,7 @@ class _Ring(_Context):
         queries, *keys = taken
         found: tuple[int, ...] = ()
         for step in range(self.degree):
-            # Send the next block while this one is computed.
+            # The next block is sent while this block is computed.
             ahead = self._shift(op, keys) if step + 1 < self.degree else []
             made = self.build.add("attention_block", [queries, *keys], op.tag, **block, step=step)
             found = self.build.add("attention_merge", [*found, *made], op.tag) if found else made

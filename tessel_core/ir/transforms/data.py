@@ -1,4 +1,4 @@
-"""Data parallelism: each replica processes a part of the batch, and the replicas sum their gradients."""
+"""Data parallelism: each replica processes a part of the batch, and the gradients of all replicas are summed."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ UPDATE = Tag(phase="update")
 
 @dataclass(frozen=True, slots=True)
 class DataParallel:
-    """`degree` replicas on devices of their own, whose weight gradients are all-reduced.
+    """Data parallelism with `degree` replicas. Each has its own devices. An all-reduce sums the gradients of the
+    weights.
 
     Raises InputError if the batch does not divide.
     """
 
     degree: int
     gather: bool = False
-    """Whether outputs that hold samples are gathered on all replicas at the end."""
+    """Whether every replica ends with the outputs of all samples, which an all-gather then collects."""
     bucket_bytes: int = 0
-    """Least bytes of a bucket of gradients, which are reduced together. 0 reduces gradients one by one.
+    """Smallest size in bytes of a bucket, a group of gradients that is reduced together. 0 reduces each gradient alone.
 
-    A bucket of a device is reduced as soon as it is full. It takes gradients in the order in which they are computed
-    [Li 2020, PyTorch Distributed, section 3.2.3].
+    Gradients enter a bucket in the order in which they are computed. A bucket is reduced as soon as it is full [Li
+    2020, PyTorch Distributed, section 3.2.3].
     """
 
     def __call__(self, model: Distributed) -> Distributed:
         """Return the model on `degree` times as many devices.
 
-        Replica d's device p is device d * (devices of the model) + p.
+        If the model has P devices, device p of replica d becomes device p + d P.
         """
         check_degree("data parallelism", self.degree)
         degrees = Degrees(data=self.degree)
@@ -52,7 +53,7 @@ class DataParallel:
     def of_one(self, model: Distributed, degrees: Degrees) -> Distributed:
         """Return the program of one replica.
 
-        It also sums gradients over the dimensions that `Piece.sums` still lists.
+        Outputs are summed over the replicas, and also over the dimensions in `Piece.sums`.
         """
         if degrees.count == 1:
             return model
@@ -94,24 +95,24 @@ class DataParallel:
         return values, pieces
 
     def _reductions(self, model: Distributed, degrees: Degrees) -> list[str]:
-        """Return the dimensions over which outputs are summed."""
-        found = (self._over(model, piece, degrees) for piece in model.outputs)
+        """Return, for each output, the dimension over whose devices it is summed, or "" if it needs no sum."""
+        found = (self._summed_over(model, piece, degrees) for piece in model.outputs)
         return [over for over in dict.fromkeys(found) if over and degrees.of(over) > 1]
 
-    def _over(self, model: Distributed, piece: Piece, degrees: Degrees) -> str:
-        """Return the dimension over which an output is summed, or "" if it needs no sum."""
+    def _summed_over(self, model: Distributed, piece: Piece, degrees: Degrees) -> str:
+        """Return the dimension over whose devices an output is summed, or "" if it needs no sum."""
         if model.role_of(piece).batch_axis is not None or sharded_over(piece):
             return ""
         return replicas_of(piece, degrees)
 
     def _buckets(self, model: Distributed, over: str, degrees: Degrees) -> list[list[int]]:
-        """Return groups of output indices that are summed together, in the order in which buckets fill."""
+        """Return groups of output indices that are summed together, ordered by when a bucket is full."""
         program = model.program
         outputs = list(zip(program.outputs, model.outputs, strict=True))
         summed = [
             i
             for i, (_, piece) in enumerate(outputs)
-            if (over in piece.sums if over == TENSOR else self._over(model, piece, degrees) == over)
+            if (over in piece.sums if over == TENSOR else self._summed_over(model, piece, degrees) == over)
         ]
         if not self.bucket_bytes:
             return [[i] for i in summed]
@@ -120,7 +121,8 @@ class DataParallel:
         held_bytes = defaultdict[tuple[int, bool], int](int)
         for i in sorted(summed, key=lambda i: (made_at[outputs[i][0]], i)):
             value, piece = outputs[i]
-            # Tensor-parallel sums run last in their stream. Gradients without one have other buckets and do not wait.
+            # Sums over tensor parallelism run last on their stream. Gradients without such a sum get their own buckets,
+            # so they do not wait.
             key = program.types[value].device, TENSOR in piece.sums
             open_buckets.setdefault(key, []).append(i)
             held_bytes[key] += program.types[value].bytes
@@ -131,13 +133,13 @@ class DataParallel:
 
 
 def replicas_of(piece: Piece, degrees: Degrees) -> str:
-    """Return the dimension along which devices have the same piece of a weight."""
+    """Return the dimension of parallelism whose devices all have the same piece of a weight."""
     if any(cut.over == EXPERT for cut in piece.cuts):
         return EXPERT_DATA
     return REPLICAS if degrees.context > 1 else DATA
 
 
 def sharded_over(piece: Piece) -> str:
-    """Return the dimension along which the replicas share a weight or gradient, or "" if each has all of it."""
+    """Return the dimension whose replicas each have a part of this weight or gradient, or "" if each has all of it."""
     over = piece.cuts[-1].over if piece.cuts else ""
     return over if over in (DATA, REPLICAS, EXPERT_DATA) else ""

@@ -1,9 +1,9 @@
-"""Expansion of the program of one device (SPMD) to the program of all devices.
+"""Expand the program of one device (SPMD) to the program of all devices.
 
-Transforms of tensor, context, expert and data parallelism write the program of one device. The attribute `over` of its
-collectives names the dimension along which devices take part. Operations that depend on the device's place in that
-dimension have it, too. So the program of thousands of devices is as short as that of one. It is expanded only to run it
-or to look at all devices.
+Transforms for tensor, context, expert and data parallelism write the program of one device. In this program, the
+attribute `over` of a collective names the dimension whose devices take part. An operation whose result depends on the
+device's index in a dimension also has this attribute. So the program for thousands of devices is as short as the
+program for one. It is expanded only to be executed or displayed for all devices.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tessel_core.ir.program import Attributes, AttributeValue
 
 TENSOR, CONTEXT, DATA = "tensor", "context", "data"
 EXPERT, EXPERT_DATA = "expert", "expert+data"
-"""Devices that share the experts of a layer, and devices that have the same experts."""
+"""Dimension of the devices that share a layer's experts, and dimension of the devices that have the same experts."""
 REPLICAS = f"{CONTEXT}+{DATA}"
-"""Devices that have the same weights, apart from tensor parallelism, but process other tokens."""
+"""Dimension of the devices that have the same weights but process different tokens, for one tensor-parallel rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """Number of devices along each dimension of parallelism, without pipelines.
+    """Number of devices along each dimension of parallelism except the pipeline.
 
-    Ranks are numbered with the tensor dimension innermost, then context, then data. Expert parallelism uses consecutive
-    ranks, so its groups span those dimensions in this order, as in torchtitan and Megatron-LM.
+    Consecutive ranks differ in the tensor dimension, then in context, then in data. Expert parallelism uses groups of
+    consecutive ranks, as in torchtitan and Megatron-LM.
 
     Raises InputError for a degree below 1, and for an expert degree that does not divide the number of ranks.
     """
@@ -44,7 +44,7 @@ class Degrees:
             check_degree(f"{name} parallelism", getattr(self, name))
         if self.count % self.expert:
             ranks = f"{self.tensor} x {self.context} x {self.data} tensor, context and data ranks"
-            raise InputError("expert parallelism", f"{self.expert} does not divide the {ranks}")
+            raise InputError("expert parallelism", f"{self.expert} does not divide the number of ranks, {ranks}")
 
     @property
     def count(self) -> int:
@@ -52,7 +52,7 @@ class Degrees:
         return self.tensor * self.context * self.data
 
     def of(self, over: str) -> int:
-        """Return the number of devices in each group along one or several dimensions."""
+        """Return the number of devices per group along one dimension, or along several, written "context+data"."""
         if over in (EXPERT, EXPERT_DATA):
             return self.expert if over == EXPERT else self.count // self.expert
         found = 1
@@ -61,7 +61,7 @@ class Degrees:
         return found
 
     def group(self, rank: int, over: str) -> tuple[int, ...]:
-        """Return the ranks of a rank's group, in order."""
+        """Return the ranks in the same group as `rank` along `over`, in order."""
         if over in (EXPERT, EXPERT_DATA):
             first, step = (rank - rank % self.expert, 1) if over == EXPERT else (rank % self.expert, self.expert)
             return tuple(range(first, first + step * self.of(over), step))
@@ -75,7 +75,7 @@ class Degrees:
         return {TENSOR: 1, CONTEXT: self.tensor, DATA: self.tensor * self.context}[name]
 
     def suffix(self, rank: int) -> str:
-        """Return a suffix of names that gives the place of a rank, such as `.h1.d0`."""
+        """Return a suffix for names with the rank's index in each dimension, such as `.h1.d0`."""
         letters = {TENSOR: "h", CONTEXT: "c", DATA: "d"}
         return "".join(
             f".{letter}{rank // self._stride(name) % getattr(self, name)}"
@@ -92,7 +92,7 @@ def groups_of(degrees: Degrees, over: str) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=256)
 def _places(degrees: Degrees, over: str) -> dict[int, int]:
-    """Return the index of each rank in its group."""
+    """Map each rank to its index in its group."""
     return {rank: place for group in groups_of(degrees, over) for place, rank in enumerate(group)}
 
 
@@ -102,7 +102,7 @@ def over_of(attributes: Attributes) -> str:
 
 
 def expanded(model: Distributed, degrees: Degrees) -> Distributed:
-    """Return the model on all of its devices. Of P devices per rank, device p of rank r becomes device r P + p."""
+    """Return the model on all of its devices. If one rank has P devices, device p of rank r becomes device p + r P."""
     if degrees.count == 1:
         return model
     source, width, ranks = model.program, len(model.program.devices), range(degrees.count)
@@ -144,11 +144,14 @@ class _Attributes:
         self._depend = any(name in ("to", "devices") for name, _ in attributes)
 
     def complete(self) -> Attributes:
-        """Return the attributes of an operation that names all of its devices."""
+        """Return the attributes of a collective that names all of its devices. It has no `over` and no `degree`."""
         return tuple(pair for pair in self._attributes if pair[0] not in ("over", "degree"))
 
     def of(self, rank: int, place: int | None) -> Attributes:
-        """Return the attributes of an operation of one rank alone, which is at index `place` of its group."""
+        """Return the attributes of an operation on one rank.
+
+        `place` is the rank's index in its group, if the operation needs it.
+        """
         key = rank if self._depend else 0, place
         if key not in self._known:
             found = self._attributes
@@ -168,14 +171,17 @@ def _on_rank(piece: Piece, degrees: Degrees, rank: int) -> Piece:
 
 
 def collective(over: str, degree: int, tensors: int = 1) -> dict[str, AttributeValue]:
-    """Return the attributes of a collective of `tensors` tensors per device, written for one of `degree` devices."""
+    """Return the attributes of a collective in the program of one device.
+
+    `degree` devices take part, with `tensors` tensors each, and `over` names their dimension.
+    """
     return {"over": over, "degree": degree, **tensors_together(tensors)}
 
 
 def along(piece: Piece, axis: int, over: str, degree: int, *, balanced: bool = False, first: bool = False) -> Piece:
-    """Return the part of a piece that a device has along a dimension.
+    """Return the part of a piece that each device along a dimension has.
 
-    With `first`, this cut comes before the others.
+    With `first`, the piece is divided along this dimension before the others.
     """
     cut = Cut(axis, degree, 0, over, balanced)
     return replace(piece, cuts=(cut, *piece.cuts) if first else (*piece.cuts, cut))

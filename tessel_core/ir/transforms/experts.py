@@ -1,4 +1,4 @@
-"""Expert parallelism: each device has some experts of each layer, and devices exchange the tokens that chose them."""
+"""Expert parallelism: each device has some of the experts, and devices exchange the tokens that chose these experts."""
 
 from __future__ import annotations
 
@@ -12,38 +12,40 @@ from tessel_core.ir.transforms.expansion import EXPERT, collective
 from tessel_core.ir.transforms.sharding import WHOLE, Sharding, Spread, State, States, one_device
 
 EXPERTS = State("part", 0)
-"""State of weights [experts, ..] of which each device has some of the experts."""
+"""Weights [experts, ..] are divided: each device has some of the experts."""
 EXCHANGED = State("exchanged")
-"""State of rows that are on the device of their expert, sorted by expert."""
+"""Rows are on the device of their expert, sorted by expert."""
 _GROUPED = {
     "grouped_matmul": ((1, 2), (EXCHANGED,)),
     "grouped_matmul_input_grad": ((1, 0), (EXCHANGED,)),
     "grouped_matmul_weight_grad": ((1, 2), (EXPERTS,)),
     "grouped_matmul_grad": ((1, 2), (EXCHANGED, EXPERTS)),
 }
-"""Indices of the choice and of the weights among the inputs, and states of the outputs."""
+"""For each product of experts: the indices of the choice and of the weights among its inputs, and how its outputs are
+divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertParallel:
-    """`degree` devices, each with an equal number of the experts and with tokens of its own [Lepikhin 2021, GShard].
+    """Expert parallelism over `degree` devices. Each has an equal number of experts and its own tokens [Lepikhin 2021,
+    GShard].
 
-    All-to-all exchanges move rows that are sorted by expert to the products of the experts, and back. The same holds
-    for gradients. Weights other than those of experts stay whole.
+    Rows are sorted by expert. An all-to-all sends them to the products of their experts, and another returns the
+    results. Gradients are exchanged in the same way. Weights that belong to no expert stay whole on every device.
 
-    Raises InputError if the program has no experts, or if they do not divide.
+    Raises InputError if the program has no experts, or if the number of experts does not divide.
     """
 
     degree: int
 
     def of_one(self, model: Distributed) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the `degree` devices runs."""
         check_degree("expert parallelism", self.degree)
         if self.degree == 1:
             return model
         one_device(model, "expert parallelism")
         if not any(role.expert_axis is not None for role in model.roles.values()):
-            raise InputError("expert parallelism", f"needs experts, and {model.program.name} has none")
+            raise InputError("expert parallelism", f"needs experts, but {model.program.name} has none")
         return _Experts(model, self.degree).sharded()
 
 
@@ -53,15 +55,15 @@ class _Experts(Sharding):
     def __init__(self, model: Distributed, degree: int) -> None:
         super().__init__(model, degree)
         self._choice: dict[int, int] = {}
-        """Choice of experts that sorts the rows of each value."""
+        """For each value, the choice of experts by which its rows are sorted."""
         self._attributes: dict[int, dict[str, AttributeValue]] = {}
-        """Attributes of the exchanges for each choice."""
+        """For each choice, the attributes of its exchanges."""
 
     def axis_of(self, value: int, role: Role) -> int | None:
         return role.expert_axis
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """Exchange rows for the products of experts. Leave all other operators whole."""
+        """Exchange rows for the products of experts. Keep all other operators whole."""
         if op.kind in _GROUPED:
             (choice, weights), made = _GROUPED[op.kind]
             needed = [EXPERTS if place == weights else EXCHANGED for place in range(len(states))]
@@ -81,7 +83,7 @@ class _Experts(Sharding):
         return [WHOLE] * len(states), [WHOLE] * len(op.outputs)
 
     def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
-        """Write the exchange of rows, or of their choice of experts, between devices."""
+        """Add the exchange of rows between devices, or of the rows' choice of experts, and return the result."""
         local, choice = self.values[value], self._choice[value]
         chosen = self.values[choice]
         how = self._exchange(choice)

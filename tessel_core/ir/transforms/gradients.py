@@ -1,4 +1,4 @@
-"""Backward pass of any program, derived from the gradient rules of its operators."""
+"""Derive the backward pass of a program from the gradient rules of its operators."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ from tessel_core.ir.program import AttributeValue, Op, Tag
 from tessel_core.ir.types import REAL
 
 WEIGHT_PHASE = "weight"
-"""Phase of weight gradients that are separate from activation gradients."""
+"""Phase of operations that only compute gradients of weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
     """Adds the backward pass to a forward pass that ends in losses [reverse mode, Griewank 2008, section 3.2].
 
-    The gradient of every weight becomes an output called `d.WEIGHT`, and so do gradients of the inputs in `also`. The
-    gradient of a loss belongs to the forward pass, since it replaces the predictions in memory. If a value is used
-    several times, its gradients are added as they are computed. Each backward operation keeps the name of its forward
-    operation.
+    The gradient of every weight, and of each input in `also`, becomes an output called `d.NAME`. The gradient of a loss
+    is computed in the forward pass, because it replaces the predictions in memory. If a value is used several times,
+    its gradients are added as soon as they are computed. Each backward operation has the name of its forward operation.
 
     Raises InputError in these cases:
 
     - The program has a backward pass or several devices, or does not end in losses.
-    - An operation between a weight and a loss has an operator without a gradient.
+    - An operator between a weight and a loss has no gradient rule.
     """
 
     also: tuple[str, ...] = ()
     split_weights: bool = False
-    """Whether gradients of weights are separate operations of phase `weight`, which no other operation waits for."""
+    """Whether gradients of weights are separate operations, of phase `weight`. No other operation waits for them."""
     of_outputs: bool = False
     """Whether the forward pass ends in results instead of losses.
 
-    The gradient of each result that no operation uses is then an input, `d.OUTPUT`. Weights on which no such result
-    depends have no gradient.
+    Each result that no operation uses then has its gradient as a new input, `d.OUTPUT`. A weight on which no such
+    result depends gets no gradient.
     """
 
     def __call__(self, model: Distributed) -> Distributed:
@@ -52,7 +51,9 @@ class _Backward:
         self._model, self._split, self._of_outputs = model, options.split_weights, options.of_outputs
         self._source = model.program
         if len(self._source.devices) != 1 or any(op.tag.phase not in ("", "forward") for op in self._source.ops):
-            raise InputError("gradients", "must come first: they need the forward pass of one device")
+            raise InputError(
+                "gradients", "must be the first transform, because they need the forward pass of one device"
+            )
         self._build = ProgramBuilder.resumed(self._source)
         self._asked = {
             value: piece.name for value, piece in model.piece_of.items() if self._is_asked(value, piece, options.also)
@@ -60,20 +61,20 @@ class _Backward:
         self._weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
         self._wanted = self._reached()
         self._found: dict[int, int] = {}
-        """Gradient of each value so far."""
+        """For each value, the sum of its gradients so far."""
         self._seeds: dict[int, Piece] = {}
-        """Inputs that are gradients of results."""
+        """For each new input that is the gradient of a result, the piece that it holds."""
 
     def _is_asked(self, value: int, piece: Piece, also: tuple[str, ...]) -> bool:
         role = self._model.role_of(piece)
         return ((role.weight and role.trained) or piece.name in also) and self._is_real(value)
 
     def _is_real(self, value: int) -> bool:
-        """Return whether a value is real. Integers and booleans have no gradient."""
+        """Return whether a value has a floating-point format. Integers and booleans have no gradient."""
         return self._source.types[value].dtype in REAL
 
     def _reached(self) -> set[int]:
-        """Return the values that depend on a weight or input whose gradient is asked for."""
+        """Return the values that depend on a weight, or on an input whose gradient is requested."""
         found = set(self._asked)
         for op in self._source.ops:
             if not found.isdisjoint(op.inputs):
@@ -81,7 +82,7 @@ class _Backward:
         return found
 
     def model(self) -> Distributed:
-        """Write the gradients of each operation, from the last to the first."""
+        """Return the model with its backward pass. Gradients are written for the last operation first."""
         losses = set() if self._of_outputs else set(self._source.outputs)
         if self._of_outputs:
             self._seed()
@@ -145,7 +146,7 @@ class _Backward:
             raise InputError(f"program {self._source.name}", f"no loss depends on {missing[0]}, so it has no gradient")
         asked = {value: name for value, name in self._asked.items() if value in self._found}
         if self._of_outputs and not asked:
-            raise InputError(f"program {self._source.name}", "has no weights that its results depend on")
+            raise InputError(f"program {self._source.name}", "has no weights on which its results depend")
         made = sorted((self._found[value], name) for value, name in asked.items())
         roles = dict(self._model.roles)
         roles |= {seed.name: self._model.roles[seed.name.removeprefix("d.")] for seed in self._seeds.values()}

@@ -1,4 +1,4 @@
-"""Find the layers of a program that was read from a file, so that a pipeline can be cut between them."""
+"""Find the layers of a program that was read from a file, so that a pipeline can divide it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NUMBERED = re.compile(r".*\d")
 def with_layers(model: Distributed) -> Distributed:
     """Return the forward pass with the layer of each operation in `tag.stage`.
 
-    Layers come from the names of operations: `encoder/layer.3/attention/query` belongs to layer `encoder/layer.3`.  If
-    the names have fewer than two layers, a layer begins wherever only a single activation is needed later, and each
-    layer has a weight.  Layers of successive operations never decrease.
+    Layers come from the names of operations: `encoder/layer.3/attention/query` belongs to layer `encoder/layer.3`. If
+    names give fewer than two layers, a new layer begins wherever later operations need only one earlier activation.
+    Each of these layers has at least one weight. Layer numbers never decrease from one operation to the next.
     """
     by_name = _numbered([_layer_name(op) for op in model.program.ops])
     layers = by_name if max(by_name, default=0) else _between_single_activations(model)
@@ -27,9 +27,9 @@ def with_layers(model: Distributed) -> Distributed:
 
 
 def _layer_name(op: Op) -> str:
-    """Return the parts of an operation's name up to the first one that ends in a digit.
+    """Return an operation's name up to the first part that ends in a digit, without looking at the last part.
 
-    The last part does not count.  The result is empty if no part ends in a digit.
+    Return "" if no such part exists.
     """
     steps = op.tag.name.lstrip("/").split("/")[:-1]
     end = next((place for place, step in enumerate(steps) if _NUMBERED.fullmatch(step)), None)
@@ -37,7 +37,10 @@ def _layer_name(op: Op) -> str:
 
 
 def _numbered(names: Sequence[str]) -> list[int]:
-    """Return the layer of each name, numbered by first appearance.  An empty name belongs to the layer before it."""
+    """Return a layer number for each name, in order of first appearance.
+
+    An empty name belongs to the previous layer.
+    """
     number = {name: i for i, name in enumerate(dict.fromkeys(filter(None, names)))}
     found, layer = list[int](), 0
     for name in names:
@@ -47,7 +50,7 @@ def _numbered(names: Sequence[str]) -> list[int]:
 
 
 def _between_single_activations(model: Distributed) -> list[int]:
-    """Return the layer of each operation, for as many layers as single activations allow."""
+    """Return the layer of each operation. A layer begins wherever later operations need only one earlier activation."""
     program = model.program
     weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
     last = {value: place for place, op in enumerate(program.ops) for value in op.inputs}

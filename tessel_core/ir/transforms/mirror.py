@@ -1,4 +1,4 @@
-"""Two copies of a network on the same devices, for bidirectional pipelines [Li 2021, Chimera]."""
+"""Two copies of a network, each with half of the samples, for bidirectional pipelines [Li 2021, Chimera]."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tessel_core.ir.program import Tag
 
 
 def mirrored(model: Distributed) -> Distributed:
-    """Return both copies, one after the other, each with half of the samples and with weights of its own.
+    """Return a model with two copies of the network. Each has half of the samples and its own copy of the weights.
 
-    The first half of the operations belongs to the first copy. Both copies return gradients of each weight, whose sum
-    is the gradient of the batch.
+    The first half of the operations is the first copy. Each copy returns a gradient of every weight. The sum of both is
+    the gradient of the batch.
 
-    Raises InputError if the batch is odd.
+    Raises InputError if the batch size is odd.
     """
     source, build = model.program, ProgramBuilder(model.program.name)
     inputs, outputs, pieces = list[Piece](), list[int](), list[Piece]()
@@ -43,7 +43,10 @@ def _half(model: Distributed, piece: Piece, copy: int) -> Piece:
 
 
 def with_parts_summed(model: Distributed, groups: Sequence[Sequence[int]]) -> Distributed:
-    """Return the partitioned model with each group of outputs replaced by the sum of the group."""
+    """Return the partitioned model with each output of a group replaced by the sum of the group.
+
+    `groups` lists groups of output indices.
+    """
     build, outputs, update = ProgramBuilder.resumed(model.program), list(model.program.outputs), Tag(phase="update")
     for places in groups:
         of_device: dict[int, int] = {}

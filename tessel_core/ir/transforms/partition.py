@@ -1,4 +1,7 @@
-"""Program of all devices for any schedule of any plan: operations in blocks, in the order of the runs."""
+"""Build the program of all devices from a model and a schedule.
+
+It runs the operations of each block in the order of the schedule's runs.
+"""
 
 from __future__ import annotations
 
@@ -19,66 +22,71 @@ Run = tuple[int, int, int]
 """Start, block and micro-batch."""
 ANYWHERE = -1
 _SCATTERING_LAYERS = 2
-"""Number of layers whose gradients are being scattered while the next layers run."""
+"""Number of the latest layers whose reduce-scatters of gradients may still be running.
+
+Their gradients are not yet added to the sums.
+"""
 ChooseSender = Callable[[Sequence[int], int], int]
-"""Choose one of several devices that have a tensor to send it to another device."""
+"""Chooses which of several devices with the same tensor sends it to another device."""
 
 
 def first_of(senders: Sequence[int], receiver: int) -> int:
-    """Return the first of the devices that have a tensor."""
+    """Return the first of the devices that have the tensor."""
     return senders[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Every operation on the devices of its block, once per micro-batch, in the schedule's order.
+    """Runs every operation once per micro-batch, on the devices of its block, in the order of the schedule.
 
     A tensor that a block on another device uses is sent after the run that computes it. Runs that start together are
-    issued together, followed by their transfers. Every device of a block does all of the block, unless `shares` is set.
-    Outputs that all samples share (gradients) are added over micro-batches. Outputs per sample are concatenated, except
-    for tensors that are changed in place (caches), which stay one output per micro-batch.
+    issued together, followed by their transfers. Every device of a block runs all operations of the block, unless
+    `shares` is set. Outputs without a batch axis, such as gradients, are added over micro-batches. Outputs with a batch
+    axis are concatenated. Tensors that are changed in place, such as caches, are neither added nor concatenated: each
+    micro-batch has its own output.
 
-    Raises InputError if the batch does not divide.
+    Raises InputError if the batch does not divide into micro-batches.
     """
 
     schedule: Schedule
     block_of: tuple[int, ...]
-    """Block of each operation. `ANYWHERE` for a view, which each device that uses it computes."""
+    """Block of each operation. `ANYWHERE` marks a view, which every device that uses it computes itself."""
     stage_of: tuple[int, ...]
     """Stage number of each block, for the tags of its operations."""
     as_planned: bool = False
-    """Whether time passes as in the plan. The model is then of one micro-batch.
+    """Whether operations start and end as in the plan. The model is then the program of one micro-batch.
 
-    A run begins on all of its devices together, when all of its inputs have arrived, and sends when it has ended.
-    Nothing else runs beside its collectives. The products that compute gradients add them up, as Megatron-LM's fused
-    accumulation does. Results per sample stay separate.
+    All devices of a run begin together, when all of the run's inputs have arrived. They send results when the run has
+    ended. No other operation runs at the same time as its collectives. The products that compute gradients also add
+    them up, as in Megatron-LM's fused accumulation. Outputs with a batch axis are not concatenated.
     """
     sums_in_place: bool = False
-    """Whether micro-batches are added in the memory of their sum.
+    """Whether a micro-batch is added directly into the memory of the sum.
 
-    This is what a gradient buffer in the format of the gradients allows [Megatron-LM, param_and_grad_buffer.py;
-    PyTorch, _fsdp_param.py].
+    A gradient buffer in the format of the gradients allows this [Megatron-LM, param_and_grad_buffer.py; PyTorch,
+    _fsdp_param.py].
     """
     shares: bool = False
-    """Whether each block has as many devices as the model, and device h of the model is the h-th device of the block.
+    """If set, each block has as many devices as the model, and the h-th device of a block runs what device h of the
+    model runs.
 
-    Device p of the plan is then device 1 + p.
+    Device p of the plan is then device 1 + p of the program.
     """
     sender: ChooseSender = first_of
-    """Chooses which device of a block sends a tensor that several devices have."""
+    """Chooses the sender of a tensor that several devices of a block have."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model on the devices of a plan of P devices.
+        """Return the model on the devices of a plan with P devices.
 
-        Each of the model's devices 1 … H becomes P devices: device (h, p) has the number 1 + h P + p, with h counted
-        from 0.
+        Each of the model's devices 1 … H becomes P devices. Device p of copy h has the number 1 + h P + p, where h
+        counts from 0.
         """
         with collection_paused():
             return _Partitioning(model, self).distributed()
 
 
 def runs_by_start(schedule: Schedule) -> Iterator[Run]:
-    """Yield all runs by start. Runs that start together are sorted by device, micro-batch and dependencies."""
+    """Yield all runs, sorted by start. Runs that start together are sorted by device, micro-batch and dependencies."""
     plan = schedule.plan
     place = {b: i for i, b in enumerate(plan.topological_order)}
     rows = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True)
@@ -88,13 +96,13 @@ def runs_by_start(schedule: Schedule) -> Iterator[Run]:
 
 
 class _Pending(NamedTuple):
-    """A value that must still be added to its sum."""
+    """A value that must still be added to the sum over micro-batches."""
 
     output: int
     micro_batch: int
     made: int
     layer: tuple[Scope, int] | None
-    """Layer and micro-batch of a gradient that is being scattered, else None."""
+    """Layer and micro-batch of a gradient whose reduce-scatter may still be running. None for other values."""
 
 
 class _Partitioning:
@@ -105,25 +113,31 @@ class _Partitioning:
         self._build = ProgramBuilder(self._source.name)
         self._inputs = list[Piece]()
         self._made: dict[tuple[int, int, int], int] = {}
-        """Value on a device, by value of the source, micro-batch and device."""
-        self._given: dict[tuple[int, int, int], int] = {}
-        """The same for inputs. Inputs that all micro-batches share have the micro-batch -1."""
+        """Value of the new program, by value of the model, micro-batch and device."""
+        self._input_values: dict[tuple[int, int, int], int] = {}
+        """Input of the new program, by value of the model, micro-batch and device.
+
+        Inputs of all micro-batches have micro-batch -1.
+        """
         self._sums: dict[int, dict[int, dict[tuple[int, int], int]]] = defaultdict(lambda: defaultdict(dict))
-        """Sums or joined parts of each output and device, by their first micro-batch and the one after their last."""
+        """For each output and device, sums (or joined parts) of consecutive micro-batches.
+
+        The key is the first micro-batch and the one after the last.
+        """
         self._pending: dict[int, list[_Pending]] = defaultdict(list)
-        """Values on each device that must still be added to their sums."""
+        """For each device, the values that must still be added to their sums."""
         self._fresh = set[int]()
-        """Devices with new pending values since `_add_up` last handled them."""
+        """Devices that got pending values after the last call of `_add_up`."""
         self._tags: dict[tuple[int, int, str, str], Tag] = {}
-        """Tag by block, micro-batch, phase and name, so that equal ones are one object."""
+        """Tags by block, micro-batch, phase and name. Equal tags are one object, which saves memory."""
         self._arrived: dict[int, set[int]] = defaultdict(set)
-        """Values for which the next operation of each device waits."""
+        """For each device, the values for which its next operation waits."""
         self._latest: dict[tuple[int, int, int], int] = {}
-        """Latest value that each run computed on each device."""
+        """The last value that each run computed on each device."""
 
     @cached_property
     def _ops_of(self) -> dict[int, list[Op]]:
-        """Operations of each block."""
+        """For each block, its operations."""
         found: dict[int, list[Op]] = defaultdict(list)
         for op, block in zip(self._source.ops, self._how.block_of, strict=True):
             found[block].append(op)
@@ -131,7 +145,7 @@ class _Partitioning:
 
     @cached_property
     def _homes(self) -> dict[int, list[int]]:
-        """Devices whose operations use each value, in order."""
+        """For each value, the devices on which operations use it, in ascending order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
         for op, block in zip(reversed(self._source.ops), reversed(self._how.block_of), strict=True):
             through = [device for value in op.outputs for device in found.get(value, ())]
@@ -141,28 +155,28 @@ class _Partitioning:
 
     @cached_property
     def _maker_of(self) -> dict[int, tuple[Op, int]]:
-        """Operation that computes each value, and its block. Views that are computed anywhere are left out."""
+        """For each value, the operation and the block that compute it. Views with block `ANYWHERE` are left out."""
         pairs = zip(self._source.ops, self._how.block_of, strict=True)
         return {value: (op, block) for op, block in pairs for value in op.outputs if block != ANYWHERE}
 
     @cached_property
     def _views(self) -> dict[int, Op]:
-        """View that computes each value wherever it is used."""
+        """For each value that is a view with block `ANYWHERE`, the operation that computes it."""
         pairs = zip(self._source.ops, self._how.block_of, strict=True)
         return {value: op for op, block in pairs for value in op.outputs if block == ANYWHERE}
 
-    def _looked_at(self, values: Iterable[int]) -> Iterator[int]:
-        """Yield the values that these values are, or are views of."""
+    def _viewed(self, values: Iterable[int]) -> Iterator[int]:
+        """Yield each of the values, or for a view the value that it shows."""
         for value in values:
             if value in self._views:
-                yield from self._looked_at(self._views[value].inputs)
+                yield from self._viewed(self._views[value].inputs)
             else:
                 yield value
 
     def distributed(self) -> Distributed:
-        """Return the program: inputs, then the runs by start, then outputs."""
+        """Return the new program: its inputs, the runs sorted by start, and its outputs."""
         for value, piece in self._model.piece_of.items():
-            self._take(value, piece)
+            self._add_input(value, piece)
         for _, together in groupby(runs_by_start(self._schedule), key=lambda run: run[0]):
             ran = list(together)
             for _, block, micro_batch in ran:
@@ -190,8 +204,8 @@ class _Partitioning:
     def _apart(self) -> frozenset[int]:
         """Outputs that are not joined over micro-batches.
 
-        As planned, these are all outputs per sample. Otherwise they are the ones changed in place, since joining
-        copies.
+        With `as_planned`, these are all outputs with a batch axis. Otherwise they are the outputs that are changed in
+        place, because joining would copy them.
         """
         if self._how.as_planned:
             return frozenset(value for value, axis in self._batch_axis.items() if axis is not None)
@@ -200,19 +214,19 @@ class _Partitioning:
 
     @cached_property
     def _copies(self) -> list[list[dict[int, int]]]:
-        """Device of the plan for each device of the model, per block and per copy of the block's operations."""
+        """For each block and each copy of its operations: the plan's device for each device of the model."""
         model = self._source.devices
         if self._how.shares:
             return [[{h: 1 + p for h, p in zip(model, block.devices, strict=True)}] for block in self._blocks]
         return [[{h: 1 + (h - 1) * self._width + p for h in model} for p in block.devices] for block in self._blocks]
 
     def _devices(self, value: int, block: int) -> list[int]:
-        """Return the devices of a block that have or use a value."""
+        """Return the devices of a block that have a value or use it."""
         source = self._source.types[value].device
         return [there[source] for there in self._copies[block]]
 
-    def _take(self, value: int, piece: Piece) -> None:
-        """Add an input on every device that uses it, per micro-batch or once for all."""
+    def _add_input(self, value: int, piece: Piece) -> None:
+        """Add an input on every device that uses it: one per micro-batch, or one for all micro-batches."""
         axis, of_type = self._model.role_of(piece).batch_axis, self._source.types[value]
         count, name = self._schedule.micro_batches, self._source.value_name(value)
         homes = self._homes.get(value, [1 if self._how.shares else 1 + (of_type.device - 1) * self._width])
@@ -220,22 +234,24 @@ class _Partitioning:
             there = of_type.on(device)
             suffix = f".p{(device - 1) % self._width}" if len(homes) > 1 else ""
             if axis is None or count == 1:
-                self._given[value, -1, device] = self._build.input(name + suffix, there)
+                self._input_values[value, -1, device] = self._build.input(name + suffix, there)
                 self._inputs.append(piece)
                 continue
             part = there if self._how.as_planned else divided(there, axis, count, piece.name)
             for micro_batch in range(count):
-                self._given[value, micro_batch, device] = self._build.input(f"{name}{suffix}.m{micro_batch}", part)
+                self._input_values[value, micro_batch, device] = self._build.input(
+                    f"{name}{suffix}.m{micro_batch}", part
+                )
                 self._inputs.append(piece.cut(axis, count, micro_batch))
 
     def _value(self, value: int, micro_batch: int, device: int) -> int:
         made = self._made.get((value, micro_batch, device))
         if made is not None:
             return made
-        shared = self._given.get((value, -1, device))
+        shared = self._input_values.get((value, -1, device))
         if shared is not None:
             return shared
-        given = self._given.get((value, micro_batch, device))
+        given = self._input_values.get((value, micro_batch, device))
         if given is not None:
             return given
         if value in self._views:
@@ -269,10 +285,10 @@ class _Partitioning:
                 self._fresh.add(device)
 
     def _add_up(self, only: int | None = None, *, last: bool = False) -> None:
-        """Add finished outputs to their sums, on one device or on all. Their collectives have ended by then.
+        """Add pending outputs to their sums on device `only`, or on all devices.
 
-        Except for the last time, gradients that the two latest layers scatter stay pending, so that nothing waits for
-        them.
+        Gradients stay pending as long as the two latest layers may still scatter them, so that no device waits for a
+        reduce-scatter. With `last`, nothing stays pending.
         """
         for device in [only] if only is not None else list(self._pending):
             self._fresh.discard(device)
@@ -288,11 +304,11 @@ class _Partitioning:
 
     @cached_property
     def _place_of(self) -> dict[int, int]:
-        """Index of each output."""
+        """For each output value, its index among the outputs."""
         return {value: i for i, value in enumerate(self._source.outputs)}
 
     def _combine(self, value: int, micro_batch: int, made: int) -> None:
-        """Add an output to the sum of the earlier micro-batches, or join it with neighbouring micro-batches."""
+        """Add an output to the sum of the earlier micro-batches, or join it with the neighbouring micro-batches."""
         op, block = self._maker_of[value]
         axis = self._batch_axis[value]
         tag = Tag(self._how.stage_of[block], micro_batch, self._last_phase, op.tag.name)
@@ -300,7 +316,7 @@ class _Partitioning:
         if value in self._apart:
             parts[micro_batch, micro_batch + 1] = made
             return
-        shared = not self._how.as_planned or self._source.uses[value]  # otherwise only the sum uses it
+        shared = not self._how.as_planned or self._source.uses[value]  # Otherwise the only use of the value is the sum.
         if not parts and self._schedule.micro_batches > 1 and shared:
             made = self._build.one("identity", [made], tag)
         elif axis is None and parts:
@@ -317,7 +333,7 @@ class _Partitioning:
 
     @cached_property
     def _last_phase(self) -> str:
-        """Phase in which outputs are finished. Inference has no backward pass."""
+        """Phase in which outputs are complete: the forward phase if there is no backward pass."""
         return "backward" if any(op.tag.phase == "backward" for op in self._source.ops) else "forward"
 
     @cached_property
@@ -326,7 +342,7 @@ class _Partitioning:
         return {value: self._model.role_of(piece).batch_axis for value, piece in pairs}
 
     def _send(self, block: int, micro_batch: int) -> None:
-        """Send the values that a run computed to the other devices that use them."""
+        """After a run, send each value that it computed to the other devices that use it."""
         for op in self._ops_of[block]:
             for value in op.outputs:
                 for other in self._homes.get(value, []):
@@ -352,17 +368,17 @@ class _Partitioning:
         return tag
 
     def _await(self, block: int, micro_batch: int) -> None:
-        """Make the first operation of a run on each device wait for all inputs from other devices."""
+        """Make the first operation of a run on each device wait for all inputs that come from other devices."""
         for value, device in self._lacked[block]:
             self._arrived[device].add(self._value(value, micro_batch, device))
-        self._meet(block, micro_batch)
+        self._synchronize(block, micro_batch)
 
     @cached_property
     def _lacked(self) -> dict[int, dict[tuple[int, int], None]]:
-        """Values that the devices of each block receive from other devices, each with its device."""
+        """For each block, pairs of a value and a device: the device receives the value from another device."""
         found: dict[int, dict[tuple[int, int], None]] = defaultdict(dict)
         for op, block in zip(self._source.ops, self._how.block_of, strict=True):
-            for value in self._looked_at(op.inputs) if block != ANYWHERE else ():
+            for value in self._viewed(op.inputs) if block != ANYWHERE else ():
                 maker = self._maker_of.get(value)
                 having = [] if maker is None else self._devices(value, maker[1])
                 for device in self._devices(value, block) if having else ():
@@ -371,23 +387,26 @@ class _Partitioning:
         return found
 
     def _when_arrived(self, value: int, tag: Tag) -> int:
-        """Return a value that is available as soon as its device has all that it waits for."""
+        """Return a value that becomes available when all values have arrived for which its device waits."""
         arrived = self._arrived.pop(self._build.type_of(value).device, set()) - {value}
         return self._build.one("after", [value, *sorted(arrived)], tag) if arrived else value
 
-    def _meet(self, block: int, micro_batch: int) -> None:
-        """Make the devices of a block begin together: the first device waits for all others, then they wait for it."""
+    def _synchronize(self, block: int, micro_batch: int) -> None:
+        """Make the devices of a block begin together.
+
+        The first device waits for all others, and then they wait for it.
+        """
         first, *others = (1 + device for device in self._blocks[block].devices)
         if not others or not self._ops_of[block]:
             return
         for other in others:
-            self._tell(self._ready(block, micro_batch, other), first, block, micro_batch)
+            self._signal(self._ready(block, micro_batch, other), first, block, micro_batch)
         ready = self._ready(block, micro_batch, first)
         for other in others:
-            self._tell(ready, other, block, micro_batch)
+            self._signal(ready, other, block, micro_batch)
 
     def _ready(self, block: int, micro_batch: int, device: int) -> int:
-        """Return a value that is available when a device has ended its earlier work and has all inputs of a run."""
+        """Return a value that becomes available when a device has ended earlier work and has all inputs of a run."""
         op, value = next(
             (op, value) for op in self._ops_of[block] for value in op.inputs if device in self._devices(value, block)
         )
@@ -395,7 +414,7 @@ class _Partitioning:
         arrived = self._arrived.pop(device, set()) - {there}
         return self._build.one("after", [there, *(sorted(arrived) or [there])], self._tag(op, block, micro_batch))
 
-    def _tell(self, ready: int, to: int, block: int, micro_batch: int) -> None:
+    def _signal(self, ready: int, to: int, block: int, micro_batch: int) -> None:
         """Make the next operation of a device wait until another device is ready."""
         tag = self._tag(self._ops_of[block][0], block, micro_batch)
         self._arrived[to].add(self._build.one("delay", [ready], tag, seconds=0.0, to=to))

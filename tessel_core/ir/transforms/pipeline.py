@@ -1,4 +1,4 @@
-"""Pipeline parallelism: layers become stages, the batch becomes micro-batches, and they run in any schedule's order."""
+"""Pipeline parallelism: stages of layers process micro-batches in the order of a schedule."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from tessel_core.ir.transforms.partition import Partition, runs_by_start
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 
 Run = tuple[int, int, BlockKind, int]
-"""Start, stage, kind and micro-batch."""
+"""Start time, stage, kind of block, and micro-batch."""
 _KINDS = {"backward": BlockKind.BACKWARD, WEIGHT_PHASE: BlockKind.WEIGHT}
-"""Kind of block for each phase. Operations of other phases are in forward blocks."""
+"""Kind of block for the operations of each phase. Operations of other phases belong to forward blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The stages of a network on the devices of a schedule's plan, in the schedule's order.
+    """Runs the stages of a network on the devices of a schedule's plan, in the order of the schedule.
 
-    The plan's forward blocks are the stages in order, and its backward blocks are the stages in reverse. Weight blocks
-    follow the backward blocks of their stage. If the plan has none, separate gradients of weights are computed in the
-    backward blocks. If the plan is two chains, each runs a copy of the network on half of the samples, and the
-    gradients of the copies are summed at the end. `Partition` says in which order operations are issued.
+    The plan's forward blocks are the stages in order. Its backward blocks are the stages in reverse order. A weight
+    block follows the backward block of its stage. If the plan has no weight blocks, separate gradients of weights are
+    computed in the backward blocks.
+
+    If the plan has two chains of blocks, each chain runs a copy of the network on half of the samples. At the end, the
+    gradients of both copies are summed. See `Partition` for the order in which operations are issued.
 
     Raises InputError if the plan is not a chain of stages, if there are more stages than layers, or if the batch does
     not divide.
@@ -33,15 +35,15 @@ class Pipeline:
 
     schedule: Schedule
     layout: tuple[int, ...] = ()
-    """Number of layers of each stage. Empty for `layers_of_stages`."""
+    """Number of layers of each stage. If empty, `layers_of_stages` chooses them."""
     sums_in_place: bool = False
-    """The same as in `Partition`."""
+    """Whether a micro-batch is added directly into the memory of the sum, as in `Partition`."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model on the devices of a plan of P devices.
+        """Return the model on the devices of a plan with P devices.
 
-        Each of the model's devices 1 … H becomes P devices: device (h, p) has the number 1 + h P + p, with h counted
-        from 0.
+        Each of the model's devices 1 … H becomes P devices. Device p of copy h has the number 1 + h P + p, where h
+        counts from 0.
         """
         plan = self.schedule.plan
         chains, stage_of = chains_of(plan), stages_of_blocks(plan)
@@ -69,9 +71,9 @@ class Pipeline:
 
 
 def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed:
-    """Return the model with gradients of shared weights in parts, one per stage that uses the weight.
+    """Return the model with one partial gradient of a shared weight per stage that uses the weight.
 
-    Tied embeddings are such weights. Each part is an output of the same name, and the gradient is the sum of the parts.
+    Tied embeddings are such weights. The partial gradients are outputs with the same name. Their sum is the gradient.
     """
     program, outputs = model.program, list(zip(model.program.outputs, model.outputs, strict=True))
     maker, dropped = {value: op for op in program.ops for value in op.outputs}, set[int]()
@@ -94,7 +96,10 @@ def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed
 
 
 def _parts(before: Distributed, found: Distributed) -> list[list[int]]:
-    """Return groups of indices of outputs that are parts of one gradient on one device of the model before."""
+    """Return groups of output indices of `found`.
+
+    A group has the partial gradients that belong to one output of `before`.
+    """
     gradients = [place for place, piece in enumerate(found.outputs) if found.role_of(piece).gradient_of]
     pairs = zip(before.program.outputs, before.outputs, strict=True)
     keys = [(piece, before.program.types[v].device) for v, piece in pairs if before.role_of(piece).gradient_of]
@@ -105,7 +110,7 @@ def _parts(before: Distributed, found: Distributed) -> list[list[int]]:
 
 
 def chains_of(plan: MicroBatchPlan) -> list[list[int]]:
-    """Return chains of dependent blocks, predecessors first. Raises InputError if there are more than two chains."""
+    """Return the chains of dependent blocks, first block first. Raises InputError if there are more than two chains."""
     chain_of = list(range(len(plan.blocks)))
     for b in plan.topological_order:
         for before, _ in plan.predecessors[b]:
@@ -123,18 +128,22 @@ def chains_of(plan: MicroBatchPlan) -> list[list[int]]:
 
 
 def stages_of_layers(model: Distributed, stages: int, layout: tuple[int, ...] = ()) -> list[int]:
-    """Return the stage of each layer, from the number of layers per stage in `layout`, or else by `layers_of_stages`.
+    """Return the stage of each layer.
 
-    Raises InputError if there are more stages than layers.
+    `layout` is the number of layers per stage. If it is empty, `layers_of_stages` chooses these numbers. Raises
+    InputError if there are more stages than layers.
     """
     layers = 1 + max((op.tag.stage or 0 for op in model.program.ops), default=0)
     if stages > layers:
-        raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
+        raise InputError("pipeline", f"{stages} stages need at least {stages} layers, but there are {layers}")
     return [stage for stage, count in enumerate(layout or layers_of_stages(layers, stages)) for _ in range(count)]
 
 
 def stages_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """Return the stage of each block. Raises InputError unless the plan is one or two chains of stages and back."""
+    """Return the stage of each block.
+
+    Raises InputError unless the plan is one or two chains of stages, forward and then backward.
+    """
     found: dict[int, int] = {}
     for chain in chains_of(plan):
         found |= _stages_of(plan, chain)
@@ -169,6 +178,9 @@ def stage_runs(schedule: Schedule) -> Iterator[Run]:
 
 
 def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
-    """Return the number of layers of each stage: equal, with one more for the first stages."""
+    """Return the number of layers of each stage.
+
+    Layers are divided equally, and the first stages get one more if any remain.
+    """
     few, more = divmod(layers, stages)
     return tuple(few + (stage < more) for stage in range(stages))

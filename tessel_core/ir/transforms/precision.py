@@ -1,4 +1,4 @@
-"""FP8 linear layers: their products are marked, and the cost model times them in that format."""
+"""FP8 linear layers. Their products are marked, and the cost model uses the duration of an FP8 product."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _WEIGHT_OF = {
     **dict.fromkeys((_GROUPED, f"{_GROUPED}_grad", f"{_GROUPED}_weight_grad"), 2),
     **dict.fromkeys(("matmul_input_grad", f"{_GROUPED}_input_grad"), 0),
 }
-"""Index of the linear layer's weight among the inputs of each product."""
+"""For each product, the index of the linear layer's weight among its inputs."""
 _UNMARKED = ("head", "router")
-"""Parts of names whose products keep their format: projections to the vocabulary, and choices of experts."""
+"""If a name contains one of these parts, its product keeps its format: projections to the vocabulary and routers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Linears:
-    """Marks the products of linear layers, forward and backward, as computed in FP8 with one scale per tensor.
+    """Marks the products of linear layers, forward and backward, as FP8 products with one scale per tensor.
 
-    Weights, activations and messages between devices keep their format. Factors are scaled by their largest magnitude
-    and cast before each product [torchao, float8 dynamic tensorwise scaling]. Attention, embeddings, routers and the
-    projection to the vocabulary are not marked. The mark only changes costs. FP8's rounding is not modelled, so the
-    meaning of the program stays the same.
+    Weights, activations and messages between devices keep their number format. Before a product, its factors are scaled
+    by their largest magnitude and cast to FP8 [torchao, float8 dynamic tensorwise scaling]. Attention, embeddings,
+    routers and the projection to the vocabulary are not marked. The mark changes only costs. The rounding of FP8 is not
+    modelled, so the program computes the same results.
 
-    Raises InputError for a program of several devices. Tensor parallelism comes after this transform.
+    Raises InputError for a program of several devices. Apply this transform before tensor parallelism.
     """
 
     experts: bool = True
     """Whether products of experts are marked, too [DeepSeek-AI 2024, arXiv 2412.19437, section 3.3]."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model on its one device, with the attribute `format` on these products."""
+        """Return the model, on one device, with the attribute `format` on the marked products."""
         program = model.program
         if len(program.devices) != 1:
             raise InputError("FP8", f"needs a program of one device, got {len(program.devices)}")

@@ -1,6 +1,7 @@
-"""Finds the axes of samples in a forward program, by following the batch axis of its inputs through every operation.
+"""Find the axis of the samples in each value of a forward program.
 
-A program can be divided into replicas only if no operation mixes samples.
+Axes are followed from the inputs through every operation. A program can be divided into replicas only if no operation
+mixes samples.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import TensorType
 
 Axis = int | None
-"""Axis of the samples, or None. The size along it is the same number for each sample."""
+"""Axis of the samples, or None if the value has no samples."""
 Axes = Sequence[Axis]
 Rule = Callable[[Axes, Types, Types, Values], Axis]
-"""Return the axis of all outputs, given the axes of the inputs, of which at least one is not None.
+"""Computes the sample axis of an operation's outputs from those of its inputs. At least one input has a sample axis.
 
 Raises InputError if the operation mixes samples.
 """
 
 
 class _HoldsSamplesError(Exception):
-    """An input that was assumed to be the same for all samples has samples along an axis."""
+    """Raised when an input turns out to have samples along an axis.
+
+    It was first assumed to be the same for all samples.
+    """
 
     def __init__(self, position: int, axis: int) -> None:
         super().__init__(position, axis)
@@ -37,12 +41,13 @@ class _HoldsSamplesError(Exception):
 
 
 def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
-    """Return the model with the sample axes in its roles, given the batch axes of some inputs.
+    """Return the model with sample axes in its roles. `batch` gives the sample axis of some inputs.
 
-    An input is divided, too, if it is as long as the batch where it meets the batch, such as a mask of that size.
+    Another input also has a sample axis if it meets the samples of other tensors and is as long as the batch there,
+    such as a mask of that size.
 
-    Raises InputError, naming the operation, for the first operation that mixes samples or has no rule. Raises
-    InputError for an output without samples.
+    Raises InputError with the name of the first operation that mixes samples or has no rule. Raises InputError for an
+    output without a sample axis.
     """
     found = dict(batch)
     axes = _followed(model, found)
@@ -51,13 +56,13 @@ def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
         roles[name] = replace(roles[name], batch_axis=axis)
     for value, piece in zip(model.program.outputs, model.outputs, strict=True):
         if axes[value] is None:
-            raise InputError(f"output {piece.name}", "has no axis of samples, so it cannot be divided among replicas")
+            raise InputError(f"output {piece.name}", "has no sample axis, so it cannot be divided among replicas")
         roles[piece.name] = replace(roles[piece.name], batch_axis=axes[value])
     return replace(model, roles=roles)
 
 
 def _followed(model: Distributed, batch: dict[str, int]) -> list[Axis]:
-    """Return the sample axis of each value, and add inputs that turn out to have samples to `batch`."""
+    """Return the sample axis of each value. Add inputs that turn out to have samples to `batch`."""
     while True:
         axes: list[Axis] = [None] * len(model.program.types)
         for value, piece in model.piece_of.items():
@@ -79,11 +84,11 @@ def _followed(model: Distributed, batch: dict[str, int]) -> list[Axis]:
 
 
 def _follow(program: Program, op: Op, axes: list[Axis]) -> None:
-    """Set the axes of an operation's outputs."""
+    """Set the sample axis of an operation's outputs in `axes`."""
     taken = [axes[value] for value in op.inputs]
     if all(axis is None for axis in taken):
         return
-    need(op.kind in _RULES, "has no rule that keeps samples apart")
+    need(op.kind in _RULES, "has no rule for its sample axis")
     values = dict(op.attributes)
     made = _RULES[op.kind](taken, program.types_of(op.inputs), program.types_of(op.outputs), values)
     for value in op.outputs:
@@ -98,7 +103,7 @@ def _apart(condition: bool) -> None:
 
 
 def _only(axes: Axes) -> int:
-    """Return the axis of the first input, if no other input has samples."""
+    """Return the sample axis of the first input. Raises InputError if another input has samples."""
     first, *rest = axes
     _apart(first is not None and all(axis is None for axis in rest))
     assert first is not None
@@ -106,7 +111,7 @@ def _only(axes: Axes) -> int:
 
 
 def _broadcast(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Require the same sample axis, counted from the last axis. Inputs without samples are the same for all samples."""
+    """Rule of broadcasting: all inputs with samples must have the same sample axis, counted from the last axis."""
     behind = {len(each.shape) - axis for axis, each in zip(axes, types, strict=True) if axis is not None}
     _apart(len(behind) == 1)
     last = behind.pop()
@@ -117,7 +122,7 @@ def _broadcast(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis
 
 
 def _matmul(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Follow rows of the left factor, columns of the right one, or a batch of products."""
+    """Rule of products: samples are rows of the left factor, columns of the right factor, or a batch of products."""
     (x, y), rank = axes, len(outputs[0].shape)
     if y is None and x == len(types[0].shape) - 2:
         return rank - 2
@@ -129,7 +134,7 @@ def _matmul(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 
 def _gemm(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Follow rows of the product."""
+    """Rule of `gemm`: samples are the rows of the product."""
     _apart(axes[0] == values["trans_a"] and axes[1] is None)
     for axis, each in zip(axes[2:], types[2:], strict=True):
         _apart(axis == 0 if len(each.shape) == 2 and each.shape[0] > 1 else axis is None)
@@ -143,7 +148,7 @@ def _not_along_axes(axes: Axes, types: Types, outputs: Types, values: Values) ->
 
 
 def _normalized(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Require the same scale and shift for all samples."""
+    """Rule of norms: samples are an axis of the tensor, and scale and shift have no samples."""
     _not_along_axes(axes, types, outputs, values)
     return _broadcast(axes, types, outputs, values)
 
@@ -161,7 +166,7 @@ def _first(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 
 def _along(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Follow parts along an axis other than the samples."""
+    """Rule of an operator that works along an axis: the samples must be along another axis."""
     found = {axis for axis in axes if axis is not None}
     _apart(len(found) == 1)
     made = found.pop()
@@ -176,7 +181,10 @@ def _transposed(axes: Axes, types: Types, outputs: Types, values: Values) -> Axi
 
 
 def _reshaped(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Return the new axis with as many numbers before it, if it grows with the number of samples."""
+    """Rule of reshapes: return the axis that grows with the samples.
+
+    As many numbers come before this axis as before the input's sample axis.
+    """
     axis, shape, made = _only(axes), types[0].shape, outputs[0].shape
     before = math.prod(shape[:axis])
     more = types[0].shaped((*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]))
@@ -203,7 +211,7 @@ def _expanded(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 
 def _taken(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Follow samples of the tensor or of the indices, but not of both."""
+    """Rule of `take`: either the tensor or the indices may have samples."""
     (x, places), along = axes, axis_of(values, len(types[0].shape))
     if x is None:
         assert places is not None

@@ -1,8 +1,9 @@
-"""Layout of values on devices that share a program, propagated operation by operation [Xu 2021, GSPMD].
+"""Find how each value is divided among devices, one operation after the other [Xu 2021, GSPMD].
 
-Each value is whole on every device, cut along an axis, or a sum whose terms are spread over devices. A dimension of
-parallelism gives the layout of inputs, the layouts that each operator needs and returns, and the layout of finished
-sums. Collectives convert between layouts. The result is the program of one device (`expansion.py`).
+Each value is whole on every device, divided along an axis, or a sum with one term per device. This is its state. A
+dimension of parallelism defines the states of inputs, the states that each operator needs and returns, and the states
+of complete sums. Collectives convert a value from one state to another. The result is the program of one device
+(`expansion.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Layout of a value: "whole" on every device, a "part" along an axis on each, or a "sum" with a term on each.
+    """How a value is divided: "whole" on every device, a "part" along an axis on each, or a "sum" with one term on
+    each.
 
-    A value that is "own" belongs to one device, and no other device uses it.
+    A value with the state "own" belongs to one device, and no other device uses it.
     """
 
     how: str
@@ -36,18 +38,24 @@ WHOLE, SUM, OWN = State("whole"), State("sum"), State("own")
 
 States = Sequence[State]
 Spread = tuple[list[State], list[State]]
-"""States that the inputs need, and states of the outputs."""
+"""How an operator needs its inputs to be divided, and how its outputs are divided."""
 
 
 class Sharding(ABC):
-    """One dimension of parallelism, written into the program of one device."""
+    """A dimension of parallelism.
+
+    It rewrites a program of one device as the program that each of `degree` devices runs.
+    """
 
     over: str
-    """Name of the dimension."""
+    """Name of the dimension of parallelism."""
     balanced = False
-    """Whether cut inputs are balanced chunks (`Cut.balanced`)."""
+    """Whether a divided input gives each device one chunk from each end of its axis (`Cut.balanced`)."""
     gathers_again = False
-    """Whether the backward pass repeats the gathers of the forward pass, so that their results need not be kept."""
+    """Whether the backward pass gathers values again that the forward pass gathered.
+
+    The gathered values are then not kept.
+    """
 
     def __init__(self, model: Distributed, degree: int) -> None:
         self.model, self.degree = model, degree
@@ -56,40 +64,43 @@ class Sharding(ABC):
         self.values: dict[int, int] = {}
         self.state: dict[int, State] = {}
         self._made_with: dict[int, Tag] = {}
-        """Tag of the operation that computes each value."""
+        """For each value, the tag of the operation that computes it."""
         self._converted: dict[tuple[int, State, bool], tuple[int, str]] = {}
-        """Converted values, with the phases in which they are converted."""
+        """For each value, wanted state and pass, the converted value and the phase in which it was converted."""
         outputs = zip(self.source.outputs, model.outputs, strict=True)
         taken = self.source.uses
         self._summed_later = {v for v, piece in outputs if model.role_of(piece).gradient_of and not taken[v]}
-        """Gradients that only the optimizer uses. Their sums wait for the last micro-batch."""
+        """Gradients that no operation of this program uses. Their sums are taken after the last micro-batch."""
 
     @abstractmethod
     def axis_of(self, value: int, role: Role) -> int | None:
-        """Return the axis along which an input is cut, or None if it is whole on every device."""
+        """Return the axis along which an input is divided, or None if it is whole on every device."""
 
     @abstractmethod
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """Return the states that an operator needs and returns. Raises InputError if it has no rule."""
+        """Return how an operator needs its inputs to be divided, and how its outputs are divided.
+
+        Raises InputError if there is no rule for the operator.
+        """
 
     def grain_of(self, role: Role) -> int:
-        """Return the number of neighbours along the axis that stay together."""
+        """Return the number of neighbours along the divided axis that stay on one device."""
         return 1
 
     def landing(self, value: int) -> State:
-        """Return the state of a finished sum."""
+        """Return how a value is divided after its terms have been summed over devices."""
         return WHOLE
 
     def rewritten(self, op: Op) -> bool:
-        """Write an operation in another way and return True, or return False to leave it as it is."""
+        """Replace an operation by others and return True, or return False to keep it."""
         return False
 
     def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
-        """Return additional attributes of an operation on one of the devices."""
+        """Return additional attributes of an operation, such as the index of the part that the device has."""
         return {}
 
     def sharded(self) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the devices runs."""
         inputs = [self._input(value, piece) for value, piece in self.model.piece_of.items()]
         for op in self.source.ops:
             if not self.rewritten(op):
@@ -104,7 +115,7 @@ class Sharding(ABC):
         return Distributed(program, tuple(inputs), tuple(pieces), self.model.roles)
 
     def _cut_like_weights(self) -> None:
-        """Cut gradients that are whole if the device has only a part of the weight."""
+        """Divide a gradient that is whole if the device has only a part of its weight."""
         weights = {piece.name: value for value, piece in self.model.piece_of.items()}
         for value, piece in zip(self.source.outputs, self.model.outputs, strict=True):
             weight = weights.get(self.model.role_of(piece).gradient_of)
@@ -134,7 +145,7 @@ class Sharding(ABC):
     def _add(self, op: Op) -> None:
         types, values = self.source.types_of(op.inputs), dict(op.attributes)
         if op.kind == "add" and {self.state[value] for value in op.inputs} == {SUM} and len(set(types)) == 1:
-            # Add the terms on each device before they are summed over devices.
+            # Add the terms on each device before the sum over devices.
             (value,) = op.outputs
             self.values[value] = self.build.one("add", [self.values[each] for each in op.inputs], op.tag)
             self.state[value], self._made_with[value] = SUM, op.tag
@@ -151,7 +162,7 @@ class Sharding(ABC):
             self.values[value], self.state[value], self._made_with[value] = local, state, op.tag
 
     def land(self, value: int) -> None:
-        """Sum a value over devices before the first operation that needs the finished sum."""
+        """Replace a value that is a sum by the total over all devices. Other values do not change."""
         if self.state[value] != SUM:
             return
         state, tag = self.landing(value), self._made_with[value]
@@ -164,7 +175,10 @@ class Sharding(ABC):
         return self.build.one(kind, [local], tag, **axis, **collective(self.over, self.degree))
 
     def _of_one_device(self, op: Op, made: States) -> Attributes:
-        """Return the attributes on one device. A reshape names the size of its part."""
+        """Return an operation's attributes in the program of one device.
+
+        The shape of a `reshape` becomes that of the part.
+        """
         if op.kind != "reshape" or made[0].how != "part":
             return op.attributes
         shape, axis = list(integers(dict(op.attributes), "shape")), made[0].axis
@@ -173,7 +187,7 @@ class Sharding(ABC):
         return (("shape", tuple(shape)),)
 
     def converted(self, value: int, wanted: State, tag: Tag) -> int:
-        """Return the value in the wanted state."""
+        """Return the value divided as `wanted`. The conversion is added at the first call."""
         state = self.state[value]
         if wanted in (state, OWN) or state == OWN:
             return self.values[value]
@@ -183,7 +197,7 @@ class Sharding(ABC):
         return self._converted[key][0]
 
     def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
-        """Write the conversion of a value: gather it, cut it, or cut it along another axis."""
+        """Add a conversion and return its result: gather a value, divide it, or divide it along another axis."""
         local = self.values[value]
         if state.how == wanted.how == "part" and self._divides(local, wanted.axis):
             return self.build.one(

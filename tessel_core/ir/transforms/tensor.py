@@ -1,4 +1,8 @@
-"""Tensor parallelism: weights are cut by columns or rows over devices that compute each layer together."""
+"""Tensor parallelism: several devices compute each layer together. Weights are divided by columns or rows.
+
+For each operator there is a rule. It tells how the outputs are divided among devices if the inputs are divided in a
+given way (`sharding.State`).
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,15 @@ from tessel_core.ir.transforms.sharding import OWN, SUM, WHOLE, Sharding, Spread
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
-    """`degree` devices that share every layer. Each weight is cut along the axis in its role.
+    """Tensor parallelism over `degree` devices. Each weight is divided along the axis in its role.
 
-    Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]: after a product with a weight cut by rows
-    in the forward pass, and after one with a weight cut by columns in the backward pass. With sequence parallelism,
-    sums are scattered along the tokens instead, and tokens are gathered before the next product. Norms, dropouts and
-    sums in between are cut along the tokens, too [Korthikanti 2022, arXiv 2205.05198, section 4.2.2]. Embedding,
-    projection and loss are then cut along the vocabulary.
+    Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]. In the forward pass, this happens after a
+    product with a weight that is divided by rows. In the backward pass, it happens after a product with a weight that
+    is divided by columns.
+
+    With sequence parallelism, sums are scattered along the tokens instead, and tokens are gathered before the next
+    product. Norms, dropouts and sums in between are divided along the tokens, too [Korthikanti 2022, arXiv 2205.05198,
+    section 4.2.2]. The embedding, the projection and the loss are then divided along the vocabulary.
 
     Raises InputError if a weight, or the heads of an attention, do not divide.
     """
@@ -38,11 +44,11 @@ class TensorParallel:
     sequence: bool = False
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the one-device model on `degree` devices. Device d of the group is the model's device plus d."""
+        """Return the one-device model on `degree` devices."""
         return expanded(finished_sums(self.of_one(model), TENSOR, self.degree), Degrees(tensor=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
-        """Return the program of one of the devices."""
+        """Convert the model of one device to the program that each of the `degree` devices runs."""
         check_degree("tensor parallelism", self.degree)
         if self.degree == 1:
             return _with_scores(model) if self.sequence else model
@@ -51,7 +57,10 @@ class TensorParallel:
 
 
 def _with_scores(model: Distributed) -> Distributed:
-    """Return the model with its loss computed from scores of one part, the whole vocabulary, as Megatron-LM does."""
+    """Return the model with its loss computed in two steps, as in Megatron-LM.
+
+    The first step computes scores of the vocabulary (see `operators/vocabulary.py`), and the second the loss.
+    """
     source, build = model.program, ProgramBuilder(model.program.name)
     value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
     scores: dict[tuple[int, int], int] = {}
@@ -74,7 +83,10 @@ def _with_scores(model: Distributed) -> Distributed:
 
 
 def finished_sums(model: Distributed, over: str, degree: int) -> Distributed:
-    """Return the model of one device with an all-reduce of each output that is still a sum along a dimension."""
+    """Return the program of one device, extended by all-reduces.
+
+    Each output that is still a sum over the devices of the dimension `over` is all-reduced.
+    """
     if not any(over in piece.sums for piece in model.outputs):
         return model
     build, outputs = ProgramBuilder.resumed(model.program), list[int]()
@@ -99,14 +111,14 @@ class _Tensor(Sharding):
 
 
 class _WithSequence(_Tensor):
-    """Cuts activations [batch, tokens, channels] along their tokens, unless a product needs all tokens."""
+    """Tensor parallelism with activations [batch, tokens, channels] divided along their tokens, except in products."""
 
     gathers_again = True
 
     def __init__(self, model: Distributed, degree: int) -> None:
         super().__init__(model, degree)
         self._scores: dict[tuple[int, int], int] = {}
-        """Scores of all parts of the vocabulary, by logits and targets."""
+        """For each pair of logits and targets, the gathered scores of all parts of the vocabulary."""
         self._experts_apart = any(cut.over == EXPERT for piece in model.inputs for cut in piece.cuts)
 
     def axis_of(self, value: int, role: Role) -> int | None:
@@ -119,7 +131,10 @@ class _WithSequence(_Tensor):
         return 1 if role.vocabulary_axis is not None else role.shard_grain
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """Return the states by the rules of sequence parallelism, or else by those of tensor parallelism."""
+        """Return how an operator's inputs and outputs are divided with sequence parallelism.
+
+        Operators without a rule for sequence parallelism follow the rules of tensor parallelism.
+        """
         if op.kind in _EXPERT_RULES and self._experts_apart:
             return _EXPERT_RULES[op.kind](op, states, types)
         if op.kind in _WITH_SEQUENCE:
@@ -131,13 +146,16 @@ class _WithSequence(_Tensor):
         return TOKENS if len(shape) == 3 and shape[1] % self.degree == 0 else WHOLE
 
     def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
-        """Return which part of the table a device has, for an embedding."""
+        """Return the attributes that tell an embedding which part of its table the device has."""
         if op.kind in ("embedding", "embedding_grad") and needed[0] == _ROWS:
             return {"over": self.over, "index": 0, "parts": self.degree}
         return {}
 
     def rewritten(self, op: Op) -> bool:
-        """Write the loss of logits that are cut along the vocabulary, and its gradient."""
+        """Replace the loss of logits that are divided along the vocabulary, and its gradient.
+
+        Return whether `op` was replaced.
+        """
         if op.kind not in ("cross_entropy", "cross_entropy_grad"):
             return False
         logits, targets, number = op.inputs
@@ -164,7 +182,10 @@ class _WithSequence(_Tensor):
 
 
 def spread(kind: str, states: States, types: Types, values: Values, outputs: int) -> Spread:
-    """Return the states that an operator needs and returns. Raises InputError if it has no rule."""
+    """Return how an operator needs its inputs to be divided, and how its outputs are divided.
+
+    Raises InputError if there is no rule for the operator.
+    """
     if kind in _ALL_ALIKE:
         state = _ALL_ALIKE[kind](states, types, values)
         return [state] * len(states), [state] * outputs
@@ -174,17 +195,20 @@ def spread(kind: str, states: States, types: Types, values: Values, outputs: int
 
 
 def _first_cut(states: States, types: Types, values: Values) -> State:
-    """Return the state of the first input that is not whole."""
+    """Rule: the operator is divided like its first divided input, or whole if all inputs are whole."""
     return next((each for each in states if each != WHOLE), WHOLE)
 
 
 def _elementwise(states: States, types: Types, values: Values) -> State:
-    """Cut elementwise operators like their first cut input, unless an input is broadcast."""
+    """Rule of elementwise operators: divided like the first divided input, unless an input is broadcast."""
     return _first_cut(states, types, values) if len({each.shape for each in types}) == 1 else WHOLE
 
 
 def _sum(states: States, types: Types, values: Values) -> State:
-    """Cut a sum if all inputs are cut alike. A whole residual stream stays whole, and so do broadcast inputs."""
+    """Rule of sums: divided like the inputs if all are divided alike.
+
+    A sum with a whole input, such as a residual stream, is whole.
+    """
     return states[0] if len(set(states)) == len({each.shape for each in types}) == 1 else WHOLE
 
 
@@ -193,31 +217,31 @@ def _whole(states: States, types: Types, values: Values) -> State:
 
 
 def _along(states: States, types: Types, values: Values) -> State:
-    """Cut an operator along one axis if the cut is along another axis."""
+    """Rule of an operator that works along one axis: it may be divided along any other axis."""
     state = _first_cut(states, types, values)
     return WHOLE if state.axis == axis_of(values, len(types[0].shape)) else state
 
 
 def _off_axes(states: States, types: Types, values: Values) -> State:
-    """Cut an operator along some axes if the cut is along another axis."""
+    """Rule of an operator that works along several axes: it may be divided along any other axis."""
     state = _first_cut(states, types, values)
     return WHOLE if state.axis in axes_of(values, len(types[0].shape)) else state
 
 
 def _channels(states: States, types: Types, values: Values) -> State:
-    """Cut by sample or by channel (or head): they are independent of each other in [n, channels, ..]."""
+    """Rule of [n, channels, ..]: divided by sample or by channel (or head), which are independent of each other."""
     state = _first_cut(states, types, values)
     return state if state.axis < 2 else WHOLE
 
 
 def _rows_alike(states: States, types: Types, values: Values) -> State:
-    """Cut along any axis but the last, along which dropout draws."""
+    """Rule of dropout: divided along any axis but the last, because dropout draws once per index of the last axis."""
     state = _first_cut(states, types, values)
     return WHOLE if state.axis == len(types[0].shape) - 1 else state
 
 
 def _heads(states: States, types: Types, values: Values) -> State:
-    """Cut by sample or head, which are independent of each other, but not by token."""
+    """Rule of heads: divided by sample or head, which are independent of each other, but not by token."""
     return next((each for each in states if each.how == "part" and each.axis != 1), WHOLE)
 
 
@@ -228,13 +252,17 @@ def _matmul(states: States, types: Types, values: Values) -> Spread:
         return [WHOLE, states[1]], [State("part", last)]
     if states[1] == State("part", rows):
         return [State("part", last), states[1]], [SUM]
-    # An input that is cut along its rows stays so. One that is cut along the contracted axis is gathered.
+    # An input that is divided by rows stays divided. An input that is divided along the contracted axis is gathered.
     state = states[0] if states[0].how == "part" and states[0].axis < last and len(w.shape) == 2 else WHOLE
     return [state, WHOLE], [state]
 
 
 def _matmul_transposed(states: States, types: Types, values: Values) -> Spread:
-    """Return columns for a table cut by rows, and a sum for one cut by columns."""
+    """Rule of a product with a transposed table.
+
+    If the table is divided by rows, the output is divided by columns. If the table is divided by columns, the output is
+    a sum.
+    """
     last = State("part", len(types[0].shape) - 1)
     if states[1] == _ROWS:
         return [WHOLE, _ROWS], [last]
@@ -268,10 +296,10 @@ def _matmul_weight_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _linear(states: States, types: Types, values: Values) -> Spread:
-    """Apply the rule of a product. A bias added to the terms of a sum would count once per device."""
+    """Rule of a product with a bias. The bias must not be added to each term of a sum."""
     needed, made = _matmul(states[:2], types[:2], values)
     if made == [SUM]:
-        raise InputError("operator linear", "cannot be cut by rows, because each device would add the bias")
+        raise InputError("operator linear", "cannot be divided by rows, because each device would add the bias")
     last = len(types[0].shape) - 1
     return [*needed, State("part", 0) if made == [State("part", last)] else WHOLE], made
 
@@ -282,7 +310,7 @@ def _residual(states: States, types: Types, values: Values) -> Spread:
 
 
 def _bias(states: States, types: Types, values: Values) -> Spread:
-    """Cut the bias like the tensor, if it has the axis."""
+    """Rule of a bias: it is divided like the tensor if it has the divided axis."""
     before = len(types[0].shape) - len(types[1].shape)
     x, b = states
     if x == WHOLE and b.how == "part":
@@ -292,7 +320,7 @@ def _bias(states: States, types: Types, values: Values) -> Spread:
 
 
 def _bias_grad(states: States, types: Types, values: Values) -> Spread:
-    """Return a part if the cut axis stays, or a sum if it is summed over."""
+    """Rule of a bias's gradient: a part if the divided axis stays, a sum if the gradient sums over it."""
     (state,), before = states, len(types[0].shape) - integer(values, "axes")
     if state.how == "part":
         return [state], [State("part", state.axis - before) if state.axis >= before else SUM]
@@ -300,11 +328,11 @@ def _bias_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 TOKENS = State("part", 1)
-"""State of [batch, tokens, channels] of which each device has some of the tokens."""
+"""[batch, tokens, channels] is divided: each device has some of the tokens."""
 
 
 def _embedding(states: States, types: Types, values: Values) -> Spread:
-    """Return a sum for a table cut by rows. A table cut by columns gives the same columns of its output."""
+    """Rule of an embedding: a sum for a table divided by rows, and columns of the output for one divided by columns."""
     if states[0] == _ROWS:
         return [_ROWS, WHOLE], [SUM]
     cut = states[0] == State("part", 1)
@@ -317,9 +345,9 @@ def _embedding_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _by_heads(*cut: State) -> Callable[[States, Types, Values], Spread]:
-    """Return the rule of an operator and its gradient that are cut by heads.
+    """Return the rule of an operator, or its gradient, that is divided by heads.
 
-    `cut` lists the inputs, then the output.
+    `cut` lists how the inputs are divided, then how the output is.
     """
     inputs = len(cut) - 1
 
@@ -337,7 +365,7 @@ def _permuted(states: States, types: Types, values: Values) -> Spread:
 
 
 def _reshaped(states: States, types: Types, values: Values) -> Spread:
-    """Cut along the axis of the result that has as many numbers before it, if there is one."""
+    """Rule of reshapes: divided along the axis of the result that has as many numbers before it, if there is one."""
     (state,), shape = states, types[0].shape
     if state.how == "part":
         made, before = reshaped(shape, integers(values, "shape")), math.prod(shape[: state.axis])
@@ -349,7 +377,7 @@ def _reshaped(states: States, types: Types, values: Values) -> Spread:
 
 
 def _reduce_sum(states: States, types: Types, values: Values) -> Spread:
-    """Return a part if the cut axis stays, or a sum if it is summed over."""
+    """Rule of `reduce_sum`: a part if the divided axis stays, a sum if it is summed over."""
     (state,), axes = states, axes_of(values, len(types[0].shape))
     if state.how != "part":
         return [state], [state]
@@ -360,22 +388,25 @@ def _reduce_sum(states: States, types: Types, values: Values) -> Spread:
 
 
 def _expand(states: States, types: Types, values: Values) -> Spread:
-    """Cut along an axis that is not repeated."""
+    """Rule of `expand`: divided along an axis that is not repeated."""
     (state,), shape = states, integers(values, "shape")
     stays = state.how == "part" and len(shape) == len(types[0].shape) and shape[state.axis] == 1
     return ([state], [state]) if stays else ([WHOLE], [WHOLE])
 
 
 _ROWS = State("part", 0)
-"""State of weights cut by the output channels of a convolution."""
+"""The weights of a convolution are divided by output channels."""
 _MADE = State("part", 1)
-"""State of [n, channels, ..] cut by channels, or of scores [batch, heads, ..] cut by heads."""
+"""[n, channels, ..] is divided by channels, or scores [batch, heads, ..] by heads."""
 _COLUMNS = State("part", 2)
-"""State of [batch, tokens, columns] cut by whole heads."""
+"""[batch, tokens, columns] is divided by whole heads."""
 
 
 def _conv(states: States, types: Types, values: Values) -> Spread:
-    """Each device computes some output channels from all input channels [Dryden 2019, filter parallelism]."""
+    """Rule of convolutions [Dryden 2019, filter parallelism].
+
+    Each device computes some output channels from all input channels.
+    """
     if states[1] != _ROWS or values["groups"] != 1:
         return [WHOLE] * len(states), [WHOLE]
     return [WHOLE, *[_ROWS] * (len(states) - 1)], [_MADE]
@@ -394,14 +425,17 @@ def _conv_input_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _conv_weight_grad(states: States, types: Types, values: Values) -> Spread:
-    """Infer the cut of the weight from the cut of the gradient."""
+    """Rule of a convolution's weight gradient: the weight is divided as the output's gradient is."""
     rows = _ROWS if states[1] == _MADE else WHOLE
     (x, _, dz), made = _conv_grad([WHOLE, rows, states[1]], types, values)
     return [x, dz], made[1:]
 
 
 def _grouped_matmul(states: States, types: Types, values: Values) -> Spread:
-    """Cut the weights [experts, k, m] of each expert by columns or rows, like the weight of a product."""
+    """Rule of products of experts.
+
+    The weights [experts, k, m] are divided by columns or rows, like the weight of a product.
+    """
     w, rows = states[2], State("part", 1)
     if w == State("part", 2):
         return [WHOLE, WHOLE, w], [rows]
@@ -426,7 +460,7 @@ def _grouped_matmul_weight_grad(states: States, types: Types, values: Values) ->
 
 
 def _rms_norm(states: States, types: Types, values: Values) -> Spread:
-    """Cut by rows, which are independent of each other. The gradient of the scale is a sum over rows."""
+    """Rule of `rms_norm`: divided by rows, which are independent. The gradient of the scale is a sum over rows."""
     state, last = _first_cut(states, types, values), len(types[0].shape) - 1
     state = state if state.how == "part" and state.axis < last else WHOLE
     if len(types) == 2:
@@ -435,7 +469,10 @@ def _rms_norm(states: States, types: Types, values: Values) -> Spread:
 
 
 def _batch_norm(states: States, types: Types, values: Values) -> Spread:
-    """Cut by channel. The gradient takes only the scale and returns the gradient of the shift, too."""
+    """Rule of batch norms: divided by channel.
+
+    The gradient has only the scale as input, but returns the shift's gradient, too.
+    """
     is_gradient = len(types[2].shape) > 1
     cut = _MADE in (states[0], states[2]) or states[1] == _ROWS
     x, scale = (_MADE, _ROWS) if cut else (WHOLE, WHOLE)
@@ -459,7 +496,7 @@ _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **dict.fromkeys(("allreduce", "alltoall", "shift"), _first_cut),
     "add": _sum,
 }
-"""Operators whose inputs and outputs all have the same state."""
+"""Rules of operators whose inputs and outputs are all divided in the same way."""
 _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "linear": _linear,
     "residual": _residual,
@@ -494,26 +531,29 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
 
 
 def _cut_by_rows(states: States, types: Types) -> State:
-    """Return the state of the first activation that is cut along an axis other than its last, or else whole."""
+    """Return how the first activation is divided that is divided along an axis other than its last.
+
+    If there is none, return whole.
+    """
     pairs = zip(states, types, strict=True)
     found = (state for state, each in pairs if state.how == "part" and 2 < len(each.shape) > state.axis + 1)
     return next(found, WHOLE)
 
 
 def _layer_norm(states: States, types: Types, values: Values) -> Spread:
-    """Cut by rows, which are independent of each other."""
+    """Rule of `layer_norm`: divided by rows, which are independent of each other."""
     state = _cut_by_rows(states, types)
     return [state, WHOLE, WHOLE], [state]
 
 
 def _layer_norm_grad(states: States, types: Types, values: Values) -> Spread:
-    """Sum the gradients of scale and shift over rows."""
+    """Rule of the gradient of `layer_norm`: divided by rows. The gradients of scale and shift are sums over rows."""
     state = _cut_by_rows(states, types)
     return [state, WHOLE, state], [state, *[WHOLE if state == WHOLE else SUM] * 2]
 
 
 def _prefer_tokens(states: States, types: Types, values: Values) -> State:
-    """Cut along the tokens if an input is."""
+    """Rule that divides along the tokens if an input is divided along them."""
     alike = len({each.shape for each in types}) == 1
     return TOKENS if alike and TOKENS in states else _sum(states, types, values)
 
@@ -524,13 +564,14 @@ def _residual_of_tokens(states: States, types: Types, values: Values) -> Spread:
 
 
 def _by_rows(rule: Callable[[States, Types, Values], Spread], weight: int) -> Callable[[States, Types, Values], Spread]:
-    """Return the rule of a product's gradient for activations that are cut by rows.
+    """Return the rule of a product's gradient when activations are divided by rows.
 
-    If the weight is whole, the activations stay cut, and the gradient of the weight is a sum.
+    If the weight is whole, activations stay divided, and the gradient of the weight is a sum. `weight` is the weight's
+    index among the inputs.
     """
 
     def found(states: States, types: Types, values: Values) -> Spread:
-        """Keep activations cut by rows if the weight is whole."""
+        """Keep activations divided by rows if the weight is whole. Otherwise apply `rule`."""
         needed, made = rule(states, types, values)
         state = _cut_by_rows(states, types)
         if states[weight] != WHOLE or state == WHOLE:
@@ -542,7 +583,7 @@ def _by_rows(rule: Callable[[States, Types, Values], Spread], weight: int) -> Ca
 
 
 _OF_WEIGHT = {(1, 3): (False, True), (0, 2): (False,)}
-"""Whether each output is the weight's gradient, by the index of the weight and the number of inputs."""
+"""Whether each output is the weight's gradient. The key is the weight's index and the number of inputs."""
 
 
 def _weight_grad_by_rows(states: States, types: Types, values: Values) -> Spread:
@@ -563,20 +604,21 @@ _WITH_SEQUENCE: dict[str, Callable[[States, Types, Values], Spread]] = {
     "matmul_input_grad": _by_rows(_matmul_input_grad, 0),
     "matmul_weight_grad": _weight_grad_by_rows,
 }
-"""Rules of operators that process each token on its own."""
+"""Rules of operators that process each token independently."""
 
 ROWS = State("part", 0)
-"""State of rows [n, channels], sent to experts, of which each device has those of some of the tokens."""
+"""Rows [n, channels] for experts are divided: each device has the rows of some of the tokens."""
 
 
 def _of_experts(weights: int | None, gradients: tuple[int, ...] = ()) -> Callable[[Op, States, Types], Spread]:
-    """Return the rule of experts' operators on some of the tokens.
+    """Return the rule of an operator of experts when each device has some of the tokens.
 
-    `gradients` are the outputs that are weight gradients.
+    `weights` is the index of the weights among the inputs, if any. `gradients` are the outputs that are weight
+    gradients.
     """
 
     def found(op: Op, states: States, types: Types) -> Spread:
-        """Cut activations by token or row. A weight gradient is a sum, or the device's own."""
+        """Divide activations by token or row. A weight gradient is a sum, or belongs to the device alone."""
 
         def cut(rank: int) -> State:
             return TOKENS if rank == 3 else ROWS
@@ -607,17 +649,17 @@ _EXPERT_RULES: dict[str, Callable[[Op, States, Types], Spread]] = {
     "grouped_matmul_weight_grad": _of_experts(2, (0,)),
     "grouped_matmul_grad": _of_experts(2, (1,)),
 }
-"""Rules of mixtures of experts if each device has some of the tokens."""
+"""Rules of operators of experts when each device has some of the tokens."""
 
 
 def _loss_of_tokens(states: States, types: Types, values: Values) -> Spread:
-    """Cut by predictions, which are independent of each other."""
+    """Rule of losses: divided by predictions, which are independent of each other."""
     rows = TOKENS if TOKENS in states[:2] else WHOLE
     return [rows, rows, WHOLE], [rows]
 
 
 def _embedding_of_tokens(states: States, types: Types, values: Values) -> Spread:
-    """Cut by rows, which are looked up one by one."""
+    """Rule of embeddings: divided by tokens, whose rows are looked up independently."""
     return [WHOLE, states[1]], [states[1]]
 
 
@@ -630,11 +672,12 @@ _OF_TOKENS: dict[str, Callable[[States, Types, Values], Spread]] = {
     "embedding": _embedding_of_tokens,
     "embedding_grad": _embedding_grad_of_tokens,
 }
-"""Rules for whole weights if each device has some of the tokens."""
+"""Rules of operators with whole weights when each device has some of the tokens."""
 
 
 def spread_of_tokens(op: Op, states: States, types: Types, values: Values) -> Spread:
-    """Return the states of an operator if weights are whole and activations are cut along their tokens."""
+    """Return how an operator's inputs and outputs are divided if weights are whole and activations divided by
+    tokens."""
     if op.kind in _EXPERT_RULES:
         return _EXPERT_RULES[op.kind](op, states, types)
     if op.kind in _OF_TOKENS:

@@ -17,30 +17,33 @@ from tessel_core.ir.transforms.expansion import TENSOR, along, collective, over_
 from tessel_core.ir.types import TensorType
 
 Output = tuple[int, Piece]
-"""A value, and the piece of a tensor that it is."""
+"""A value, and the piece of a tensor that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A weight, or a part of a weight, on one device, and its gradient there."""
+    """A weight on one device, or a part of one, and its gradient on this device."""
 
     weight: int
     gradient: int
     piece: Piece
     name: str
     part: Cut | None = None
-    """Part of the weight to which the gradient belongs. None for the whole weight."""
+    """If the gradient belongs only to a part of the weight: this part. Otherwise None."""
 
 
 class Draft:
-    """A model that gets an optimizer step: more operations, and the optimizer's state as more inputs."""
+    """A model to which an optimizer adds operations, and inputs for its state."""
 
     def __init__(self, model: Distributed) -> None:
         self.build = ProgramBuilder.resumed(model.program)
         self._inputs, self._roles = list(model.inputs), dict(model.roles)
 
     def state(self, of: Parameter, suffix: str) -> tuple[int, Piece]:
-        """Add an input like a parameter, in the parameter's format or, if that is narrow, in fp32."""
+        """Add optimizer state for a parameter, such as a moment, as an input and return it.
+
+        Its format is that of the parameter, or fp32 for fp16 and bf16 parameters.
+        """
         piece = replace(of.piece, name=f"{of.piece.name}.{suffix}")
         self._roles[piece.name] = self._roles[of.piece.name]
         weight = self.build.type_of(of.weight)
@@ -49,12 +52,12 @@ class Draft:
         return value, piece
 
     def step_number(self, device: int) -> int:
-        """Add the number of the step as an input."""
+        """Add the number of the step as an input of one device and return its value."""
         self._roles["step"] = Role()
         return self.given(f"step.{device}", Piece("step"), TensorType("int32", (), device))
 
     def given(self, name: str, piece: Piece, of_type: TensorType) -> int:
-        """Add an input."""
+        """Add an input and return its value."""
         self._inputs.append(piece)
         return self.build.input(name, of_type)
 
@@ -65,16 +68,20 @@ class Draft:
 
 
 class Optimizer(ABC):
-    """Base of optimizers, which compute new weights from weights and gradients. A call adds one step to a model.
+    """Base class of optimizers. An optimizer computes new weights from weights and gradients. A call adds one step to a
+    model.
 
-    The updated weights and state replace the gradients as outputs, under the names that they have as inputs.
+    Updated weights and state replace the gradients among the outputs. Each has the name of its input.
 
     Raises InputError if no output is a gradient.
     """
 
     @abstractmethod
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
-        """Update parameters of one device and the state in place. Return the new parameters and the new state."""
+        """Add the operations that update the parameters of one device in place.
+
+        Return the new parameters, and the new state of the optimizer.
+        """
 
     def __call__(self, model: Distributed) -> Distributed:
         """Return the model with the step added."""
@@ -88,9 +95,9 @@ class Optimizer(ABC):
 
 
 def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Parameter]]]:
-    """Return the outputs that are no gradients, and the parameters of each device in the order of the weights.
+    """Return the outputs that are not gradients, and the parameters of each device, sorted by weight.
 
-    Raises InputError if there are none.
+    Raises InputError if no output is a gradient.
     """
     program, outputs = model.program, list[Output]()
     found: dict[int, list[Parameter]] = defaultdict(list)
@@ -111,9 +118,9 @@ def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Para
 
 
 def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
-    """Return an updated model with the gradients of the model before among its outputs.
+    """Return the updated model with the gradients of `model` added to its outputs.
 
-    If the optimizer is sharded, each replica has its part.
+    If the optimizer is sharded, each replica returns its part of a gradient.
     """
     made_by = {value: op for op in updated.program.ops for value in op.outputs}
     outputs = list(zip(updated.program.outputs, updated.outputs, strict=True))
@@ -133,22 +140,22 @@ def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
 
 @dataclass(frozen=True, slots=True)
 class SgdUpdate(Optimizer):
-    """Stochastic gradient descent: one operation per device updates all of its weights in place."""
+    """Stochastic gradient descent. One operation per device updates all of its weights in place."""
 
     rate: float = 0.01
 
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
-        """Subtract rate times gradient from the weights. There is no state."""
+        """Subtract rate times gradient from the weights. The optimizer has no state."""
         taken = [each.weight for each in parameters] + [each.gradient for each in parameters]
         return draft.build.add("sgd", taken, UPDATE, rate=self.rate), []
 
 
 @dataclass(frozen=True, slots=True)
 class AdamUpdate(Optimizer):
-    """Adam [Kingma 2015]: two moments, and a master copy of weights in fp16 or bf16, all in fp32.
+    """Adam [Kingma 2015]. Its state is two moments and, for fp16 or bf16 weights, a copy of the weights, all in fp32.
 
-    The state consists of inputs that are updated in place. Their names are the weights' names with `.master`, `.mean`
-    and `.square`. The number of the step, from 1, is the input `step`.
+    The state is added as inputs, which are updated in place. They have the weights' names with `.master`, `.mean` and
+    `.square` added. The input `step` is the number of the step, counted from 1.
     """
 
     rate: float = 1e-4
@@ -157,7 +164,7 @@ class AdamUpdate(Optimizer):
     epsilon: float = 1e-8
 
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
-        """Return weights and state after one more step."""
+        """Add one step of Adam. Return the new weights, and the new moments and fp32 copies."""
         build, first = draft.build, draft.build.type_of(parameters[0].weight)
         masters = first.dtype in NARROW
         names = ("master", "mean", "square") if masters else ("mean", "square")
@@ -177,7 +184,7 @@ class GradientFormat:
     dtype: str
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model, of one device, with its gradients in that format."""
+        """Return the model, on one device, with its gradients in that format."""
         source, build = model.program, ProgramBuilder(model.program.name)
         pairs = zip(source.outputs, model.outputs, strict=True)
         gradients = {value for value, piece in pairs if model.role_of(piece).gradient_of}
@@ -195,13 +202,14 @@ class GradientFormat:
 
 @dataclass(frozen=True, slots=True)
 class ShardedOptimizer:
-    """ZeRO [Rajbhandari 2020, section 5], in the program of one replica, instead of a plain optimizer.
+    """ZeRO [Rajbhandari 2020, section 5]: each replica updates a part of the weights. It replaces a plain optimizer.
 
-    In stage 1, the all-reduce of a gradient becomes a reduce-scatter along the first axis that the replicas divide.
-    Each replica updates its part of the weight and has state for that part only. Then the parts are gathered into the
-    weights. If no axis divides, the gradient stays all-reduced and every replica updates the whole weight. Gradients
-    that are already scattered (stage 2) and weights that are already cut (stage 3) stay as they are. The names of the
-    state are those of `optimizer`.
+    The model is the program of one replica. In stage 1, the all-reduce of a gradient becomes a reduce-scatter along the
+    first axis that can be divided among the replicas. Each replica has the optimizer's state for its part only, and
+    updates that part of the weight. Then an all-gather restores the whole weights. If no axis can be divided, the
+    gradient stays all-reduced and every replica updates the whole weight. Gradients that are already scattered (stage
+    2) and weights that are already divided (stage 3) do not change. The state has the same names as that of
+    `optimizer`.
     """
 
     optimizer: Optimizer
@@ -223,7 +231,7 @@ class ShardedOptimizer:
 
 
 def scatter_axis(shape: tuple[int, ...], parts: int) -> int | None:
-    """Return the axis along which a weight of that shape is cut, or None if it stays whole."""
+    """Return the axis along which a weight of this shape is divided into `parts`, or None if no axis can be divided."""
     return next((axis for axis, size in enumerate(shape) if size % parts == 0), None)
 
 
@@ -234,9 +242,9 @@ def part_shape(shape: tuple[int, ...], parts: int) -> tuple[int, ...]:
 
 
 def _scattered(model: Distributed) -> tuple[Distributed, dict[int, int]]:
-    """Return the model with scattered gradients, and the index of the operation that scatters each gradient.
+    """Return the model with scattered gradients, and for each gradient the index of the operation that scatters it.
 
-    Values keep their numbers, but those of gradients are parts now.
+    Values keep their numbers. The values of gradients become parts.
     """
     program = model.program
     piece_of = dict(zip(program.outputs, model.outputs, strict=True))
@@ -266,14 +274,14 @@ def _scattered(model: Distributed) -> tuple[Distributed, dict[int, int]]:
 
 
 def _of_tensors(op: Op, some: Sequence[int], over: str, degree: int, **attributes: AttributeValue) -> Op:
-    """Return the operation restricted to some of its tensors."""
+    """Return the operation with only those of its tensors whose indices are in `some`."""
     inputs, outputs = (tuple(values[place] for place in some) for values in (op.inputs, op.outputs))
     found = {**attributes, **collective(over, degree, len(some))}
     return replace(op, inputs=inputs, outputs=outputs, attributes=tuple(sorted(found.items())))
 
 
 def _part(draft: Draft, whole: Parameter) -> Parameter:
-    """Return the part of the weight that belongs to the part of the gradient."""
+    """Add a slice of the weight and return it as a parameter. It is the part to which the gradient belongs."""
     if whole.part is None:
         return whole
     cut = whole.part
@@ -282,9 +290,9 @@ def _part(draft: Draft, whole: Parameter) -> Parameter:
 
 
 def _gather(draft: Draft, updated: dict[int, int], parameters: Sequence[Parameter], together: dict[int, int]) -> None:
-    """Replace the updated parts of the weights by whole weights.
+    """Gather the updated parts, and replace them in `updated` by whole weights.
 
-    Weights that were reduced together are gathered together.
+    Weights whose gradients were reduced together are gathered together.
     """
     groups: dict[object, list[Parameter]] = defaultdict(list)
     for each in parameters:

@@ -1,4 +1,7 @@
-"""ZeRO stages 2 and 3: each replica has a part of the gradients and weights [Rajbhandari 2020]."""
+"""ZeRO stages 2 and 3 [Rajbhandari 2020].
+
+Each replica has a part of every gradient and, in stage 3, of every weight.
+"""
 
 from __future__ import annotations
 
@@ -17,31 +20,35 @@ from tessel_core.ir.transforms.update import scatter_axis
 from tessel_core.ir.types import TensorType
 
 Unit = tuple[Scope, int, bool]
-"""Layer, stage of the pipeline, and whether it is the backward pass."""
+"""Layer, pipeline stage, and whether it is the backward pass."""
 Key = tuple[Scope, bool]
-"""Layer, or root of a stage, and whether weights are gathered again for the backward pass."""
+"""Weights that are gathered together: those of a layer, or the root's of a stage.
+
+The flag marks a second gather, for the backward pass.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardedReplicas:
-    """ZeRO stage 2 scatters gradients over the replicas as soon as a layer has them. Stage 3 cuts weights, too.
+    """ZeRO stages 2 and 3. Stage 2 scatters gradients as soon as a layer has computed them. Stage 3 also divides
+    weights.
 
-    A layer's weights are gathered together while the layer before it runs. They are gathered again before its backward
-    pass, unless they are kept (`reshard`) [Zhao 2023, PyTorch FSDP, arXiv 2304.11277]. They are copied out of the
-    buffer into which they were gathered [PyTorch, torch/distributed/fsdp/_fully_shard]. Weights before and after all
-    layers, such as embedding and head, are gathered together and kept, like the root's weights in FSDP.
+    A layer's weights are gathered while the previous layer runs. They are gathered again before its backward pass,
+    unless `reshard` is false and they are kept [Zhao 2023, PyTorch FSDP, arXiv 2304.11277]. They are gathered into a
+    buffer and then copied out of it [PyTorch, torch/distributed/fsdp/_fully_shard]. Weights before and after all
+    layers, such as embedding and head, are gathered together and kept, like the weights of FSDP's root module.
 
-    This transform comes after the other cuts of a layer and before the pipeline, so every micro-batch gathers and
-    scatters.
+    Apply this transform after the other transforms of a layer and before the pipeline, so that every micro-batch
+    gathers and scatters.
     """
 
     degrees: Degrees
     weights: bool = True
-    """Whether weights are cut (stage 3)."""
+    """Whether weights are divided (stage 3)."""
     reshard: bool = True
     """Whether gathered weights are freed after a layer's forward pass and gathered again for its backward pass."""
     stage_of: Callable[[int], int] = lambda layer: 0
-    """Stage of each layer. Nothing is gathered ahead across stages."""
+    """Returns the pipeline stage of a layer. Weights are gathered ahead only within a stage."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """Return the program of one device."""
@@ -54,11 +61,11 @@ class _Sharded:
         self._build = ProgramBuilder(self._source.name)
         self._value: dict[int, int] = {}
         self._cut: dict[int, tuple[int, str, int]] = {}
-        """Axis, dimension and number of parts of each weight that is cut."""
+        """For each weight that is divided: the axis, the dimension of parallelism and the number of parts."""
         self._gathered: dict[Key, dict[int, int]] = {}
-        """Buffers of the whole weights of each layer and direction."""
+        """For each group of weights: the buffer with the gathered values of each weight."""
         self._whole: dict[Key, dict[int, int]] = {}
-        """Whole weights of each layer and direction."""
+        """For each group of weights: each whole weight, copied out of its buffer."""
 
     def _axis(self, value: int, piece: Piece) -> tuple[int, str, int] | None:
         over = replicas_of(piece, self._how.degrees)
@@ -67,7 +74,7 @@ class _Sharded:
         return None if axis is None else (axis, over, parts)
 
     def model(self) -> Distributed:
-        """Return the model with its weights cut and gathered, and its gradients scattered."""
+        """Return the model with divided weights, which are gathered before use, and with scattered gradients."""
         inputs = [self._input(value, piece) for value, piece in self._model.piece_of.items()]
         runs = self._runs()
         outputs = dict(zip(self._source.outputs, self._model.outputs, strict=True))
@@ -93,7 +100,7 @@ class _Sharded:
         return piece
 
     def _copied_out(self, unit: Unit, ops: list[Op]) -> dict[int, int]:
-        """Return the whole weights that a layer uses, copied out of the buffers into which they were gathered."""
+        """Return the whole weights that a layer uses. Copy them out of their buffers first."""
         key, tag = self._key(unit), replace(_first(ops).tag, name=f"{unit[0]}/copy_out")
         whole = self._whole.setdefault(key, {})
         for value, buffer in self._gathered.get(key, {}).items():
@@ -102,13 +109,19 @@ class _Sharded:
         return whole
 
     def _key(self, unit: Unit) -> Key:
-        """Return the key of weights that are gathered together. The root's are gathered once for both directions."""
+        """Return the key of the group to which a layer's weights belong.
+
+        The root's weights are gathered once per stage.
+        """
         scope, stage, backward = unit
         return (f"/{stage}", False) if unit[:2] in self._roots else (scope, backward and self._how.reshard)
 
     @cached_property
     def _roots(self) -> set[tuple[Scope, int]]:
-        """First and last unit, before and after all layers, if no other unit has weights of the same types."""
+        """The first and the last unit, each only if no other unit has weights of the same types.
+
+        They are the root of FSDP.
+        """
         weights: dict[tuple[Scope, int], dict[int, TensorType]] = defaultdict(dict)
         for op in self._source.ops:
             if op.tag.phase == "forward":
@@ -121,7 +134,7 @@ class _Sharded:
         return op.tag.scope, self._how.stage_of(op.tag.stage or 0), op.tag.phase != "forward"
 
     def _runs(self) -> list[tuple[Unit, list[Op]]]:
-        """Return the operations in order, grouped into consecutive runs of one layer and direction."""
+        """Return the operations in program order, grouped into consecutive runs of one layer and pass."""
         found = list[tuple[Unit, list[Op]]]()
         for op in self._source.ops:
             unit = self._unit(op)
@@ -131,12 +144,12 @@ class _Sharded:
         return found
 
     def _gather_ahead(self, runs: list[tuple[Unit, list[Op]]], number: int) -> None:
-        """Gather the weights of a layer, unless they are present, and those of the next layer of its stage."""
+        """Gather the weights of a layer, unless they are present, and those of the next layer of the same stage."""
         self._gather(*runs[number], None)
         if number + 1 < len(runs) and runs[number + 1][0][1] == runs[number][0][1]:
             before = runs[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
             if runs[number + 1][0][0] == runs[number][0][0]:
-                # The backward pass of the last layer follows its forward pass at once, so its weights are still
+                # The backward pass of the last layer directly follows its forward pass, so its weights are still
                 # present.
                 forward, backward = self._key(runs[number][0]), self._key(runs[number + 1][0])
                 self._whole[backward] = self._copied_out(*runs[number])
@@ -144,7 +157,7 @@ class _Sharded:
             self._gather(*runs[number + 1], before)
 
     def _gather(self, unit: Unit, ops: list[Op], after: tuple[Unit, list[Op]] | None) -> None:
-        """Gather the weights of a layer, once the run `after` has ended."""
+        """Gather the weights of a layer after the run `after` has ended."""
         scope, key = unit[0], self._key(unit)
         known = self._gathered.setdefault(key, {})
         if unit[:2] in self._roots:
@@ -185,10 +198,10 @@ class _Sharded:
                 )
 
     def _left(self, piece: Piece) -> tuple[str, ...]:
-        """Return the sums that are still to be done: those over tensor parallelism."""
+        """Return the dimensions over which the gradient must still be summed: those of tensor parallelism."""
         return tuple(name for name in piece.sums if name == "tensor")
 
 
 def _first(ops: list[Op]) -> Op:
-    """Return the first operation of a layer that does not run in a later block. Separate weight gradients do."""
+    """Return the first operation of a layer, without separate weight gradients, which run in a later block."""
     return next((op for op in ops if op.tag.phase != WEIGHT_PHASE), ops[0])

@@ -1,1 +1,1 @@
-"""Operator graphs of networks: builders, derived backward passes, and layers merged into single operators."""
+"""Operator graphs of networks: how they are built, how their backward pass is derived, and how layers are merged."""

@@ -1,6 +1,6 @@
-"""Backward pass of graphs without a program, such as graphs from files, estimated from the kinds of operators.
+"""Estimate the backward pass of a graph without a program, such as a graph from a file, from its kinds of operators.
 
-For a program, `ir/transforms/gradients.py` derives the backward pass.
+For a program, `ir/transforms/gradients.py` derives the exact backward pass.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from tessel_core.model.checks import topological_order
 from tessel_core.model.layers import layer_of
 
 _FLOPS_BOUND = 50.0
-"""FLOPs per byte above which an operator of an unknown kind counts as a matrix product."""
+"""An unknown operator with more FLOPs per byte than this counts as a matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Backward costs of one kind of operator, as multiples of the forward's FLOPs, bytes and time."""
+    """Cost of the backward pass of a kind of operator, as multiples of the forward's FLOPs, bytes and time."""
 
     inputs: float
-    """Factor for the gradients of its inputs."""
+    """Factor for the gradients of the operator's inputs."""
     weights: float = 0.0
-    """Factor for the gradient of its weights, if a separate kernel computes it."""
+    """Factor for the gradient of the operator's weights, if a separate kernel computes it."""
     keeps: str = "inputs"
-    """Tensors that the backward reads again: inputs, output or both."""
+    """Tensors that the backward pass reads again: "inputs", "output" or "both"."""
 
 
 _PRODUCT, _PRODUCT_OF_TWO = _Rule(1, 1), _Rule(2)
 _KINDS: tuple[tuple[_Rule, str], ...] = (
     # Five products instead of two: the scores are computed again [Dao 2022, arXiv 2205.14135].
     (_Rule(2.5, keeps="inputs output"), "attention multi_head_attention"),
-    # Memory-bound kinds read input and gradient and write a gradient, or two for elementwise products.  Norms read
+    # Memory-bound operators read input and gradient and write one gradient. Elementwise products write two. Norms read
     # input and gradient twice.
     (_Rule(2.5), "layer_norm simplified_layer_norm rms_norm batch_norm group_norm instance_norm lrn"),
     (_Rule(1.5, keeps="output"), "softmax log_softmax relu sigmoid tanh exp sqrt reciprocal"),
@@ -44,7 +44,7 @@ _KINDS: tuple[tuple[_Rule, str], ...] = (
     (_Rule(1.5), "erf log sin cos abs clip"),
     (_Rule(5 / 3), "gate gated_gelu mul div pow max min"),
     (_Rule(1), "cross_entropy softmax_cross_entropy_loss max_pool"),
-    # The gradient of a sum is that of each of its terms.
+    # The gradient of each term of a sum equals the gradient of the sum.
     (_Rule(0, 1, keeps=""), "add sub sum"),
     (_Rule(0, 1, keeps=""), "embedding"),
     (_Rule(1, keeps=""), "transpose concat split slice pad gather roll copy cast tile expand resize neg dropout"),
@@ -58,10 +58,10 @@ _RULES = {kind: rule for rule, kinds in _KINDS for kind in kinds.split()}
 
 
 def _rule_of(operator: Operator) -> _Rule:
-    """Return the rule for an operator.
+    """Return the backward rule of an operator.
 
-    The backward of an unknown kind costs two forwards if the operator has weights, more than `_FLOPS_BOUND` FLOPs per
-    byte, or neither known FLOPs nor known bytes.  Otherwise it costs one.
+    An operator of unknown kind costs as much as two forward passes if it has weights, if it has more than
+    `_FLOPS_BOUND` FLOPs per byte, or if neither its FLOPs nor its bytes are known. Otherwise it costs as much as one.
     """
     if operator.kind in _PRODUCTS:
         return _PRODUCT if operator.weight_bytes else _PRODUCT_OF_TWO
@@ -82,34 +82,37 @@ def _is_view(operator: Operator) -> bool:
 
 
 def size_of(graph: OperatorGraph, index: int) -> int | None:
-    """Return the bytes of an operator's output: those of its edges, or else its own `output_bytes`."""
+    """Return the bytes of an operator's output, from its outgoing edges or else from `output_bytes`.
+
+    None if unknown.
+    """
     carried = graph.edge_bytes[index]
     return graph.operators[index].output_bytes if carried is None else carried
 
 
 def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weights: bool = False) -> OperatorGraph:
-    """Return the training graph, in which every operator has a `NAME/backward` on its device.
+    """Return the training graph: every operator gets a backward operator `NAME/backward` on its device.
 
-    A backward operator reads the tensors that its forward keeps, hence the edge between the two.  Its output has the
-    size of the largest gradient of its inputs.  Gradients of an output with several consumers pass along these from
-    the last to the first, which adds them up, so that a single tensor leaves a stage.  The additions cost nothing.  If
-    no operator before an operator has weights, no gradient is computed for its inputs.  Unknown weights count as
-    existing ones.
+    A backward operator reads the tensors that its forward operator keeps. An edge connects the two. The size of its
+    output is that of the largest gradient of its inputs. If an output has several consumers, its gradient passes from
+    the last consumer to the first. Each of them adds its own gradient, so that only one tensor leaves a stage. These
+    additions cost nothing. If no operator before an operator has weights, no gradient is computed for its inputs. If
+    the weights are unknown, the operator counts as one with weights.
 
     Parameters
     ----------
     graph : OperatorGraph
         The forward graph.
     recompute : bool
-        Layers keep only their inputs, and their backward runs the forward again.  A layer is the first part of an
-        operator's name.  Layers of one operator, and layers without a successor, are not recomputed.
+        Keep only the inputs of each layer, and repeat its forward pass before its backward pass. A layer is the first
+        part of an operator's name. Layers of one operator, and layers without a successor, are not recomputed.
     split_weights : bool
-        Gradients of weights are operators of their own, `NAME/weight_gradient`, for which nothing waits.
+        Compute gradients of weights in separate operators, `NAME/weight_gradient`, for which no other operator waits.
 
     Raises
     ------
     InputError
-        If the graph already has backward operators, or a name is taken.
+        If the graph already has backward operators, or a name is already used.
     """
     if graph.is_training:
         raise InputError(f"graph {graph.name}", "already has backward operators")
@@ -117,11 +120,11 @@ def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weight
 
 
 def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
-    """Split backward operators of a training graph into input gradients and weight gradients.
+    """Split each backward operator of a training graph into an input-gradient and a weight-gradient operator.
 
-    `NAME/backward` keeps its name and computes the gradient of the input.  `NAME/weight_gradient`, on the same devices,
-    computes that of the weights.  Their costs add up to the former costs.  Operators that are already split stay
-    unchanged, and so do merged operators and unknown kinds.
+    `NAME/backward` keeps its name and computes the gradient of the input. `NAME/weight_gradient` is on the same devices
+    and computes the gradient of the weights. The costs of both add up to the former cost. Operators that are already
+    split do not change, and neither do merged operators and unknown kinds.
     """
     forward, split = {each.name: each for each in graph.operators if not each.backward}, dict[str, Operator]()
     names, operators = set(graph.names), list[Operator]()
@@ -141,7 +144,7 @@ def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _weights_share(forward: Operator, backward: Operator) -> float:
-    """Return the share of the weight gradient in a backward operator; 0 if it is unknown."""
+    """Return the fraction of a backward operator's work that computes weight gradients, or 0 if it is unknown."""
     rule, known = _rule_of(forward), forward.kind in _PRODUCTS or forward.kind in _RULES
     if not (forward.weight_bytes and rule.weights and known):
         return 0.0
@@ -152,7 +155,7 @@ def _weights_share(forward: Operator, backward: Operator) -> float:
 
 
 def _scaled(operator: Operator, share: float, name: str, kind: str, output_bytes: int | None) -> Operator:
-    """Return a backward operator that does `share` times the work of another operator."""
+    """Return a backward operator with `share` times the costs of `operator`."""
     return Operator(
         name,
         kind,
@@ -175,8 +178,8 @@ class _Backward:
         self._layers = list(map(layer_of, graph.operators))
         sizes = Counter(self._layers)
         followed = {self._layers[one] for one, other in graph.arcs if self._layers[one] != self._layers[other]}
-        self._again = [recompute and sizes[each] > 1 and each in followed for each in self._layers]
-        """Whether each operator is recomputed."""
+        self._recomputed = [recompute and sizes[each] > 1 and each in followed for each in self._layers]
+        """Whether each operator is recomputed, by index."""
 
     def training_graph(self) -> OperatorGraph:
         """Return the forward graph with backward operators and their edges."""
@@ -189,10 +192,11 @@ class _Backward:
         return replace(self._graph, name=name, operators=operators, edges=(*self._graph.edges, *edges), network="")
 
     def _kept(self) -> list[int]:
-        """Return the activation bytes of each operator: given ones, or the tensors that its backward reads again.
+        """Return the activation bytes of each operator. Unless the graph gives them, they are estimated.
 
-        A tensor kept by several operators counts for the first of them.  A view counts as the tensor that it shows.  A
-        tensor of unknown size counts as 0 bytes.
+        The estimate is the size of the tensors that the backward pass reads again. A tensor that several operators keep
+        counts only for the first of them. A view counts as the tensor of which it is a view. A tensor of unknown size
+        counts as 0 bytes.
         """
         graph, roots, held = self._graph, list(range(len(self._graph.operators))), set[int]()
         kept = [each.activation_bytes or 0 for each in graph.operators]
@@ -200,7 +204,7 @@ class _Backward:
             operator, sources, keeps = graph.operators[index], graph.predecessors[index], self._rules[index].keeps
             if _is_view(operator) and len(sources) == 1:
                 roots[index] = roots[sources[0]]
-            if self._again[index]:
+            if self._recomputed[index]:
                 tensors, keeps = {each for each in sources if self._layers[each] != self._layers[index]}, "inputs"
             elif operator.activation_bytes is not None:
                 continue
@@ -215,7 +219,7 @@ class _Backward:
 
     @cached_property
     def _learns(self) -> list[bool]:
-        """Whether the output of each operator depends on weights, so that its gradient is needed."""
+        """Return, for each operator, whether its output depends on weights. Only then a gradient is needed."""
         learns = [False] * len(self._graph.operators)
         for index in self._order:
             has_weights = self._graph.operators[index].weight_bytes != 0
@@ -224,13 +228,13 @@ class _Backward:
 
     @cached_property
     def _chains(self) -> list[list[int]]:
-        """Consumers of each operator from the last to the first; empty if no gradient of its output is needed."""
+        """Return the consumers of each operator, last first. Empty if the gradient of its output is not needed."""
         rank = {index: place for place, index in enumerate(self._order)}
         pairs = zip(self._graph.consumers, self._learns, strict=True)
         return [sorted(consumers, key=lambda each: -rank[each]) if learns else [] for consumers, learns in pairs]
 
     def _wanted(self, index: int) -> list[int]:
-        """Return the predecessors that need a gradient."""
+        """Return the predecessors of an operator whose outputs need a gradient."""
         return [before for before in self._graph.predecessors[index] if self._learns[before]]
 
     def _is_split(self, index: int) -> bool:
@@ -241,7 +245,7 @@ class _Backward:
         may_learn = not self._graph.predecessors[index] and operator.weight_bytes is None
         by_inputs = rule.inputs if self._wanted(index) or may_learn else 0.0
         by_weights = rule.weights if operator.weight_bytes else 0.0
-        share, half = by_inputs + self._again[index], "input_gradient" if split else "backward"
+        share, half = by_inputs + self._recomputed[index], "input_gradient" if split else "backward"
         share += 0.0 if split else by_weights
         sent, kind = self._sent(index)[0], f"{operator.kind}_" if operator.kind else ""
         yield _scaled(operator, share, f"{operator.name}/backward", f"{kind}{half}", sent)
@@ -250,7 +254,7 @@ class _Backward:
             yield _scaled(operator, by_weights, name, f"{kind}weight_gradient", operator.weight_bytes)
 
     def _sent(self, index: int) -> tuple[int | None, float | None]:
-        """Return the bytes of the largest gradient that leaves a backward operator, and the largest cost of a move."""
+        """Return the bytes of the largest gradient that a backward operator returns, and the largest transfer cost."""
         wanted = self._wanted(index)
         sizes = [size_of(self._graph, before) for before in wanted]
         costs = [self._graph.output_cost[before] for before in wanted]
@@ -269,12 +273,12 @@ class _Backward:
             yield Edge(name, target, size_of(self._graph, index), self._graph.output_cost[index] if has_costs else None)
             if chain:
                 yield Edge(names[-1], target, *self._sent(chain[-1]))
-        if split and self._again[index]:  # the recomputed tensors come from the backward operator
+        if split and self._recomputed[index]:  # The backward operator also produces the recomputed tensors.
             yield Edge(mate, weights, *self._sent(index))
 
 
 def _input_bytes(operator: Operator) -> int:
-    """Return the input bytes of an operator without predecessors: all moved bytes minus its weights and its output."""
+    """Return the input bytes of an operator without predecessors: bytes moved, minus weights, minus output."""
     if operator.bytes is None or operator.output_bytes is None:
         return 0
     return max(0, round(operator.bytes) - (operator.weight_bytes or 0) - operator.output_bytes)

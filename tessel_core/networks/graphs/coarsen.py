@@ -1,4 +1,4 @@
-"""Merge operators with a common name prefix into layers, with summed costs."""
+"""Merge operators whose names begin alike into layers, and sum their costs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tessel_core.networks.graphs.backward import size_of
 
 
 def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
-    """Merge the operators that share the first `depth` parts of their names.
+    """Merge the operators whose names agree in the first `depth` parts.
 
-    Operators of different phases or colours are not merged.  A backward operator is grouped like its forward operator.
-    Times, FLOPs, bytes, weights and activations are summed.  Edges carry the sum of the tensors that leave a layer.
+    Operators of different phases or colours are not merged. (Operators of one colour must be on the same device.) A
+    backward operator is grouped like its forward operator. Times, FLOPs, bytes, weights and activations are summed.
+    Edges carry the sum of the tensors that leave a layer.
 
-    If merging a whole layer would close a cycle, the layer becomes several consecutive pieces.  If the cycle passes
-    through a colour, its operators stay single.
+    If merging a whole layer would close a cycle, the layer is divided into several consecutive groups. If the cycle
+    passes through operators of one colour, these operators are not merged.
     """
     operators = list(enumerate(graph.operators))
     homes = _acyclic(graph, {i: (layer_of(each, depth), each.colour) for i, each in operators if not each.backward})
@@ -29,14 +30,14 @@ def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
 
 
 def _phase_of(operator: Operator) -> str:
-    """Return the phase of an operator in a training step."""
+    """Return the phase of an operator: forward, backward or weight gradient."""
     if not operator.backward:
         return "forward"
     return "weight_gradient" if operator.kind.endswith("weight_gradient") else "backward"
 
 
 def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], depth: int) -> Hashable:
-    """Return the group key of a backward operator, which follows the group of its forward operator."""
+    """Return the group key of a backward operator. It follows from the group of its forward operator."""
     operator = graph.operators[index]
     mate = operator.forward_of
     home = layer_of(operator, depth) if mate is None else homes[graph.operator_index(mate)]
@@ -44,9 +45,9 @@ def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], 
 
 
 def _acyclic(graph: OperatorGraph, keys: dict[int, Hashable]) -> dict[int, Hashable]:
-    """Return the group of each operator: its key, with groups split where the quotient graph has a cycle.
+    """Return the group of each operator: its key, or a part of this group if the quotient graph would have a cycle.
 
-    Operators that share their device by a colour are one vertex of the quotient graph, even with different keys.
+    Operators that share their device by a colour are one vertex of the quotient graph, even if their keys differ.
     """
     import networkx as nx
 
@@ -80,10 +81,10 @@ def _vertex(graph: OperatorGraph, index: int, key: Hashable) -> Hashable:
 
 
 def _pieces(graph: OperatorGraph, members: Sequence[int], keys: Mapping[int, Hashable]) -> dict[int, Hashable]:
-    """Cut groups into pieces.
+    """Divide groups into parts that close no cycle, and return the part of each operator.
 
-    In topological order of `members`, a new piece begins where adding an operator to the current one would close a
-    cycle.
+    Operators are visited in the topological order of `members`. A new part begins when an operator would close a cycle
+    in the current part.
     """
     pieces, current = dict[int, Hashable](), dict[Hashable, int]()
     after: dict[Hashable, set[Hashable]] = defaultdict(set)
@@ -113,18 +114,18 @@ def _reaches(after: dict[Hashable, set[Hashable]], start: Hashable, goals: set[H
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Operators, by index, that are merged into one.  All have the same phase and colour."""
+    """Operators, by index, that are merged into one operator. All have the same phase and colour."""
 
     name: str
     members: tuple[int, ...]
     home: str | None
-    """Group of the forward operators, for a group of backward operators."""
+    """For a group of backward operators: the key of the group of their forward operators."""
 
 
 def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> list[_Group]:
-    """Build the named groups.
+    """Return the groups with their names.
 
-    A group is named after its layer, with a number if the layer has several groups.  A group of backward operators is
+    A group is named after its layer, with a number if the layer has several groups. A group of backward operators is
     named after the group of its forward operators.
     """
     members: dict[Hashable, list[int]] = defaultdict(list)
@@ -140,7 +141,7 @@ def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> 
 
 
 def _numbered(stems: dict[Hashable, str]) -> dict[Hashable, str]:
-    """Return unique names: stem, or stem/1, stem/2, …"""
+    """Return unique names: the stem alone if it is unique, otherwise stem/1, stem/2, …"""
     total, used = Counter(stems.values()), Counter[str]()
     names = dict[Hashable, str]()
     for key, stem in stems.items():
@@ -150,7 +151,7 @@ def _numbered(stems: dict[Hashable, str]) -> dict[Hashable, str]:
 
 
 def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
-    """Return the quotient graph.  `groups` contain every operator once and form no cycle."""
+    """Return the quotient graph. Each operator is in exactly one of the `groups`, and the groups form no cycle."""
     group_of = {index: group for group in groups for index in group.members}
     leaving: dict[str, set[int]] = defaultdict(set)
     links = dict[tuple[str, str], None]()
@@ -160,7 +161,7 @@ def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
             continue
         links[source.name, target.name] = None
         same_device = (source.home or source.name) == (target.home or target.name)
-        if not same_device:  # a group and its backward are on one device
+        if not same_device:  # A group and its backward operators stay on one device.
             leaving[source.name].add(one)
     output = {group.name: _output(graph, group, leaving[group.name]) for group in groups}
     operators = tuple(_operator(graph, group, output[group.name][0]) for group in groups)
@@ -169,7 +170,10 @@ def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
 
 
 def _output(graph: OperatorGraph, group: _Group, leaving: Iterable[int]) -> tuple[int | None, float | None]:
-    """Return the bytes and the cost of the tensors that leave a group; without any, the bytes of its last tensors."""
+    """Return the bytes and the transfer cost of the tensors that leave a group.
+
+    If no tensor leaves, return those of the group's last tensors.
+    """
     inside = set(group.members)
     last = [index for index in group.members if inside.isdisjoint(graph.consumers[index])]
     sizes = [size_of(graph, index) for index in (sorted(leaving) or last)]
@@ -200,17 +204,17 @@ def _operator(graph: OperatorGraph, group: _Group, output_bytes: int | None) -> 
 
 
 def _times(parts: Sequence[Operator]) -> tuple[DeviceTime, ...]:
-    """Return the summed times on each kind of device that supports every part."""
+    """Return the total time on each kind of device for which all parts have a time."""
     sums = ((each.kind, _whole([part.time_on(each.kind) for part in parts])) for each in parts[0].times)
     return tuple(DeviceTime(kind, total) for kind, total in sums if total is not None)
 
 
 def _whole(amounts: Sequence[float | None]) -> float | None:
-    """Return the sum; None if an amount is unknown."""
+    """Return the sum of the amounts, or None if one of them is unknown."""
     return None if None in amounts else fsum(amount or 0.0 for amount in amounts)
 
 
 def _known(amounts: Sequence[int | None]) -> int | None:
-    """Return the sum of the known amounts; None if none is known."""
+    """Return the sum of the known amounts, or None if all are unknown."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None

@@ -10,9 +10,9 @@ from tessel_core.formats.onnx import OnnxModel
 
 
 def read_graph_file(path: Path, name: str = "") -> GraphFile:
-    """Read a graph of any format.  An ONNX model is converted, with 1 for each open size.
+    """Read a graph of any format from a file. An ONNX model is converted, and each of its open sizes is set to 1.
 
-    Raises InputError if the file contains anything else.  Errors begin with `name`, or with the path.
+    Raises InputError if the file contains no graph. Error messages begin with `name`, or with the path.
     """
     contents = with_graph(read_any(path, name))
     if isinstance(contents, GraphFile):
@@ -21,7 +21,7 @@ def read_graph_file(path: Path, name: str = "") -> GraphFile:
 
 
 def with_graph(contents: Known) -> Known:
-    """Convert an ONNX model to its graph.  Return any other contents unchanged."""
+    """Convert an ONNX model to its graph, and return any other contents unchanged."""
     if not isinstance(contents, OnnxModel):
         return contents
     from tessel_core.networks.onnx import model_graph

@@ -1,4 +1,4 @@
-"""Options shared by all families of networks, and the definition of a family."""
+"""Options that all families of networks have, and the definition of a family."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATORS, LAYERS = "operators", "layers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSpec:
-    """Options of a run of a network.  Families add the sizes of the network."""
+    """Options for a run of a network. The spec of each family adds the sizes of its network."""
 
     micro_batch: int = option(1, Option("Micro-batch", "Samples per micro-batch", 1, 65_536))
     dtype: str = option(
@@ -28,7 +28,7 @@ class GraphSpec:
         1,
         Option(
             "Tensor-parallel degree",
-            "Number of devices that share each layer. The graph shows the work of one device",
+            "Number of devices that compute each layer together. The graph shows the work of one of them",
             1,
             64,
         ),
@@ -44,7 +44,7 @@ class GraphSpec:
         ),
     )
     split_weights: bool = option(
-        False, Option("Split backward", "Make gradients of weights operators of their own, which can run later", 0, 1)
+        False, Option("Split backward", "Compute gradients of weights in separate operators, which can run later", 0, 1)
     )
     attention: str = option(
         str(AttentionKernel.FUSED),
@@ -62,15 +62,15 @@ class GraphSpec:
 
 
 def check_divides(what: str, whole: int, by: str, parts: int) -> None:
-    """Raise InputError unless `parts` divides `whole`.  `by` and `what` are their names."""
+    """Raise InputError unless `parts` divides `whole`. The message calls them `by` and `what`."""
     if whole % parts:
         raise InputError(by, f"must divide {what}, which is {whole:,}, got {parts:,}")
 
 
 def check_positions(what: str, tokens: int, positions: int) -> None:
-    """Raise InputError if there are more tokens than positions.  `what` is the name of the number of tokens."""
+    """Raise InputError if there are more tokens than positions. The message calls the number of tokens `what`."""
     if tokens > positions:
-        raise InputError(what, f"must be at most the {positions:,} positions, got {tokens:,}")
+        raise InputError(what, f"must be at most {positions:,}, the number of positions, got {tokens:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +80,21 @@ class GraphFamily:
     name: str
     title: str
     source: str
-    """Source of the sizes."""
+    """Publication from which the sizes come."""
     spec: type
     presets: Mapping[str, Any]
     """Specs of published sizes, by name."""
     program: Callable[[Any], Distributed]
-    """Builds the forward pass on one device: in training up to the losses, otherwise up to the results.
+    """Builds the forward pass on one device. Its outputs are the losses in training, and the results otherwise.
 
-    Options are in range; the function checks all other conditions."""
+    The options are already checked to be in range. The function checks all other conditions.
+    """
 
 
 def check_family(family: GraphFamily) -> None:
-    """Raise InputError if a family has no presets, or a spec that is not a `GraphSpec` with options."""
+    """Raise InputError if a family has no presets, or if a preset is not a `GraphSpec` with options."""
     if not family.presets:
-        raise InputError("presets", "must name at least one size")
+        raise InputError("presets", "must have at least one preset")
     for name, spec in {"": family.spec(), **family.presets}.items():
         if not isinstance(spec, GraphSpec):
             raise InputError(f"presets {name}".strip(), f"must be a GraphSpec, got {type(spec).__name__}")

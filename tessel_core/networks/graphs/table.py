@@ -1,4 +1,4 @@
-"""Table of all families of networks, and functions that build their graphs."""
+"""The table of all families of networks, and functions that build their graphs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from tessel_core.options import changed_options, check_options, config_from
 
 _OWN = {family.name: family for family in (GPT, LLAMA, MOE, VIT, CLIP, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
 GRAPHS = Extended("tessel.networks", "network", GraphFamily, _OWN, check_family)
-"""All families by name, with those of other packages last.  Forms, command line, samples and tests use this table."""
+"""All families by name. Families of other packages come last. Forms, command line, samples and tests use this table."""
 
 
 def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> OperatorGraph:
-    """Build the graph of a network.
+    """Build the operator graph of a network.
 
-    Without training, activation bytes are null.  With one operator per layer, times are summed on every known kind of
-    device.
+    Without training, operators have no activation bytes. With one operator per layer, times are summed for every known
+    kind of device.
 
     >>> len(build_graph("mlp").operators)  # 8 products and 8 ReLUs
     16
@@ -51,9 +51,9 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     family : str
         Name of a family in `GRAPHS`.
     spec : GraphSpec
-        Sizes and options; by default those of the family.
+        Sizes and options. By default those of the family.
     name : str
-        Name of the graph; by default that of the family.
+        Name of the graph. By default that of the family.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
         raise InputError("Recomputation" if recomputes else "Split backward", "needs training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
     graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
-    graph = replace(graph, network=_words(family, spec))
+    graph = replace(graph, network=_network_text(family, spec))
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
 
 
@@ -77,15 +77,15 @@ def training_graph(
 ) -> OperatorGraph:
     """Return the training graph of a forward graph.
 
-    If the graph shows a known network, its backward pass is derived from the program.  Otherwise it is estimated from
+    If the graph shows a known network, its backward pass is derived from the program. Otherwise it is estimated from
     the kinds of operators.
 
-    Raises InputError if the graph already has backward operators, a name is taken, or selective recomputation is asked
-    for a graph without a known network.
+    Raises InputError if the graph already has backward operators or a name is already used. Raises InputError for
+    selective recomputation of a graph that shows no known network.
     """
     try:
         family, spec = network_of(graph)
-    except InputError:  # no known network, or a changed graph
+    except InputError:  # The graph shows no known network, or was changed.
         if recompute == Recompute.SELECTIVE:
             why = "selective needs a graph of a known network; use full for this graph"
             raise InputError("recomputation", why) from None
@@ -97,7 +97,7 @@ def training_graph(
 
 
 def parameters_of(graph: OperatorGraph) -> int | None:
-    """Return the number of parameters of the whole network that a graph shows; None if it shows no known network."""
+    """Return the number of parameters of the whole network that a graph shows. None if it shows no known network."""
     try:
         family, spec = network_of(graph)
     except InputError:
@@ -107,8 +107,8 @@ def parameters_of(graph: OperatorGraph) -> int | None:
     return sum(model.program.types[value].elements for value in weights)
 
 
-def _words(family: str, spec: GraphSpec) -> str:
-    """Return the family and its changed options as text, which `network_of` reads."""
+def _network_text(family: str, spec: GraphSpec) -> str:
+    """Return the family and its changed options as a text that `network_of` can parse."""
     values = (
         (name, str(value).lower() if isinstance(value, bool) else value)
         for name, value in changed_options(spec).items()
@@ -119,34 +119,36 @@ def _words(family: str, spec: GraphSpec) -> str:
 def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
     """Return the family and the spec of the network that a graph shows.
 
-    Raises InputError if the graph shows no known network, or was changed.
+    Raises InputError if the graph shows no known network, or was changed after it was built.
     """
     where = f"graph {graph.name}"
     if not graph.network:
         raise InputError(where, "does not name the network that it shows, so it has no program")
-    # Older files have a boolean option for recomputation.
+    # In older files, the option for recomputation is a boolean.
     graph = replace(graph, network=graph.network.replace("recompute=true", f"recompute={Recompute.FULL}"))
     name, *words = graph.network.split()
     family = GRAPHS.find(name)
     try:
         spec: Any = config_from(family.spec, dict(word.split("=", 1) for word in words))
     except ValueError:
-        raise InputError(where, f"has no network of this form: {graph.network[:80]!r}") from None
+        raise InputError(
+            where, f"describes its network by a text that cannot be read: {graph.network[:80]!r}"
+        ) from None
     built = replace(build_graph(name, spec), name=graph.name)
     if built != graph and _timed_on(built, graph.kinds) != _timed_on(graph, built.kinds):
-        raise InputError(where, f"was changed, so it does not show the network {name} any more")
+        raise InputError(where, f"was changed, so it no longer shows the network {name}")
     return family, spec
 
 
 def _timed_on(graph: OperatorGraph, kinds: Collection[str]) -> OperatorGraph:
-    """Return the graph with times only on the given kinds of devices, because other packages may add kinds."""
+    """Return the graph with times only for the given kinds of devices. Other packages may add further kinds."""
     times = (tuple(each for each in operator.times if each.kind in kinds) for operator in graph.operators)
     operators = (replace(operator, times=kept) for operator, kept in zip(graph.operators, times, strict=True))
     return replace(graph, operators=tuple(operators))
 
 
 def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> Distributed:
-    """Build the program of one micro-batch for a spec, without an optimizer step.  The graph shows its device 1."""
+    """Build the program of one micro-batch, without an optimizer step. A graph shows device 1 of this program."""
     model = with_attention(AttentionKernel(spec.attention), program(spec))
     if spec.training:
         model = recomputing(Recompute(spec.recompute), Gradients(split_weights=spec.split_weights)(model))

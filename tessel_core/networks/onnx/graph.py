@@ -1,4 +1,4 @@
-"""Build the operator graph of an ONNX model from its program."""
+"""Build the operator graph of an ONNX model from the program that the model is converted to."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from tessel_core.networks.onnx.program import onnx_program
 from tessel_core.networks.program_graph import program_graph
 
 _MAX_TIED_WEIGHTS = 200
-"""Only this many shared weights, the first in the file, are considered; each needs a walk over the graph."""
+"""Consider only this many shared weights, the first in the file, because each needs a search through the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxSpec:
-    """Options of a run of an ONNX model."""
+    """Options for the graph of an ONNX model."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Open sizes of the model; see `OnnxModel.network`."""
+    """Values of the model's open sizes, as in `OnnxModel.network`."""
     training: bool = False
     recompute: Recompute = Recompute.NONE
     split_weights: bool = False
 
 
 def spec_from(words: Iterable[str], where: str) -> OnnxSpec:
-    """Parse words like `batch=8` and `training=true` into a spec.  Raises InputError at `where` for other words.
+    """Parse words like `batch=8` and `training=true` into a spec. Raises InputError at `where` for any other word.
 
     >>> spec_from(["batch=8", "training=true"], "--set")
     OnnxSpec(sizes={'batch': 8}, training=True, recompute=<Recompute.NONE: 'none'>, split_weights=False)
@@ -58,7 +58,7 @@ _SWITCHES = ("training", "split_weights")
 
 
 def model_graph(model: OnnxModel, spec: OnnxSpec | None = None) -> GraphFile:
-    """Build the graph of an ONNX model; see `network_graph`."""
+    """Build the graph of an ONNX model, as `network_graph` does."""
     spec = spec or OnnxSpec()
     network = model.network(spec.sizes)
     try:
@@ -68,12 +68,13 @@ def model_graph(model: OnnxModel, spec: OnnxSpec | None = None) -> GraphFile:
 
 
 def network_graph(network: OnnxNetwork, spec: OnnxSpec | None = None) -> GraphFile:
-    """Build a graph with one operator for each node that does work.  Warnings name open sizes and unknown costs.
+    """Build a graph with one operator for each node that does work. Warnings name open sizes and unknown costs.
 
-    Operators that share a weight get one colour, unless this would force a cycle; then each of them holds the weight.
-    Constants that are not weights, such as integer masks, are held by every operator that uses them.
+    Operators that share a weight get the same colour, so that they are placed on one device. If this would force a
+    cycle, each of them holds a copy of the weight. Constants that are not weights, such as integer masks, are held by
+    every operator that uses them.
 
-    Raises InputError if no operator remains or there are too many, and like `network_program`.
+    Raises InputError if no operator remains or there are too many, and in the cases of `network_program`.
     """
     spec = spec or OnnxSpec()
     model = network_program(network, spec)
@@ -93,7 +94,7 @@ def network_graph(network: OnnxNetwork, spec: OnnxSpec | None = None) -> GraphFi
 def network_program(network: OnnxNetwork, spec: OnnxSpec) -> Distributed:
     """Build the program of one micro-batch.
 
-    In training it also computes the gradients of the weights.  The gradients of the results are then further inputs.
+    In training, it also computes the gradients of the weights, and the gradients of the results are further inputs.
 
     Raises InputError if an operator between a weight and a result has no gradient.
     """
@@ -110,7 +111,7 @@ def network_program(network: OnnxNetwork, spec: OnnxSpec) -> Distributed:
 
 
 def _batch_size(network: OnnxNetwork) -> int:
-    """Return the size of the first axis of the first input with axes; 1 if there is none."""
+    """Return the size of the first axis of the first input that has axes, or 1 if no input has axes."""
     shapes = (network.tensors[name].shape for name in network.inputs)
     return max(1, next((shape[0] for shape in shapes if shape), 1))
 
@@ -118,9 +119,9 @@ def _batch_size(network: OnnxNetwork) -> int:
 def _with_ties(
     graph: OperatorGraph, users: Mapping[str, Sequence[int]], model: Distributed
 ) -> tuple[OperatorGraph, tuple[str, ...]]:
-    """Return the graph with colours for operators that share weights, and warnings.
+    """Return the graph with a colour for operators that share weights, and warnings.
 
-    `users` are the forward operators that use each constant.  The first user of a weight already holds it.
+    `users` are the forward operators that use each constant. The first user of a weight already holds it.
     """
     size_of = {piece.name: model.program.types[value].bytes for value, piece in model.piece_of.items()}
     weights = {name: each for name, each in users.items() if model.roles[name].weight}
@@ -140,12 +141,15 @@ def _with_ties(
     )
     apart = {name: len(each) for name, each in weights.items() if len(each) > 1 and name not in tied}
     named = listed([f"{printable(name)} ({count})" for name, count in apart.items()])
-    warning = f"weights of operators that cannot share a device are counted at each of them: {named}"
+    warning = f"operators that share these weights cannot all be on one device, so each holds a copy: {named}"
     return replace(graph, operators=tuple(operators)), (warning,) if apart else ()
 
 
 def _tied(successors: Sequence[Sequence[int]], users: Mapping[str, Sequence[int]]) -> frozenset[str]:
-    """Return the weights whose users can be kept on one device without a cycle, tried in the order of `users`."""
+    """Return the weights whose users can be placed on one device without a cycle.
+
+    Weights are tried in the order of `users`.
+    """
     tied, links = set[str](), list[tuple[int, int]]()
     for name in list(users)[:_MAX_TIED_WEIGHTS]:
         more = _links(users[name])
@@ -156,12 +160,12 @@ def _tied(successors: Sequence[Sequence[int]], users: Mapping[str, Sequence[int]
 
 
 def _links(members: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs that join all members into one group."""
+    """Return pairs of members that join all members into one group."""
     return [(members[0], other) for other in members[1:]]
 
 
 def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> bool:
-    """Return whether a path leaves the members and returns to them."""
+    """Return whether a path leaves the members and later returns to one of them."""
     inside = set(members)
     waiting = [after for member in members for after in successors[member] if after not in inside]
     seen = set(waiting)
@@ -176,7 +180,7 @@ def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> boo
 
 
 def _is_acyclic(successors: Sequence[Sequence[int]], links: Sequence[tuple[int, int]]) -> bool:
-    """Return whether the graph has no cycle after the operators joined by `links` are merged."""
+    """Return whether the graph has no cycle after the operators in each pair of `links` are merged."""
     groups = joined(len(successors), links)
     group_of = {member: group for group, members in enumerate(groups) for member in members}
     arcs = ((group_of[source], group_of[target]) for source, targets in enumerate(successors) for target in targets)

@@ -23,12 +23,12 @@ from tessel_core.networks.onnx.use import Operation, Use
 
 _DEVICE = 1
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.'/-]")
-"""Characters that are not valid in names of a program's text."""
+"""Characters that are not allowed in the names of a program's text."""
 
 
 @dataclass(frozen=True)
 class OnnxProgram:
-    """A program whose inputs and outputs are named as in the file, and warnings about it."""
+    """A program with the names of the file for inputs and outputs, and warnings about the conversion."""
 
     model: Distributed
     warnings: tuple[str, ...]
@@ -37,8 +37,9 @@ class OnnxProgram:
 def onnx_program(network: OnnxNetwork) -> OnnxProgram:
     """Convert a network to a program with one operation per node, in the same order and with the same names.
 
-    Inputs and constants of the network become inputs of the program.  Constants with several real numbers are weights.
-    Nodes without an equivalent operation become opaque operations with their FLOPs and bytes, and a warning names them.
+    Inputs and constants of the network become inputs of the program. A constant with more than one floating-point
+    number is a weight. A node without an equivalent operation becomes an opaque operation with the node's FLOPs and
+    bytes, and a warning names it.
     """
     writer = _Writer(network)
     for node in network.nodes:
@@ -62,11 +63,11 @@ def _warnings(opaque: Sequence[OnnxNode]) -> Iterator[str]:
         names_of[node.op_type].append(node.name)
     if names_of:
         named = [f"{op} ({len(names)}, first {names[0]})" for op, names in names_of.items()]
-        yield f"operators without an equivalent operation are known only by their costs: {listed(named)}"
+        yield f"operators without an equivalent operation have only a cost: {listed(named)}"
 
 
 class _Writer:
-    """Writes the nodes of a network into a program, and maps tensors to values."""
+    """Adds the nodes of a network to a program, and records the value of each tensor."""
 
     def __init__(self, network: OnnxNetwork) -> None:
         self.network = network
@@ -79,7 +80,7 @@ class _Writer:
             self._give(name, self._type(name))
 
     def write(self, node: OnnxNode) -> None:
-        """Append the operation of a node; a node that only renames its input adds none."""
+        """Append the operation of a node. A node that only renames its input adds no operation."""
         use = Use(node, self.network)
         if _passes_on(use):
             self.value_of[node.outputs[0]] = self.value_of[node.inputs[0]]
@@ -97,7 +98,7 @@ class _Writer:
         self.value_of[name] = self.build.input(self._name(name), of_type)
 
     def _by_rule(self, use: Use) -> Operation | None:
-        """Return the operation of the node's rule; None if its outputs differ from those in the file."""
+        """Return the operation by the node's rule. None if the types of its outputs differ from those in the file."""
         names = [name for name in (*use.node.inputs, *use.node.outputs) if name]
         rule = RULES.get(use.node.op_type)
         if rule is None or any(self.network.tensors[name].dtype not in WIDTHS for name in names):
@@ -108,12 +109,15 @@ class _Writer:
                 return None
             inputs = [self.build.type_of(self.value_of[name]) for name in operation.inputs]
             types = inferred(operation.kind, inputs, operation.attributes)
-        except (InputError, ArithmeticError, LookupError, ValueError):  # attributes that do not fit the inputs
+        except (InputError, ArithmeticError, LookupError, ValueError):  # The attributes do not fit the inputs.
             return None
         return operation if types == tuple(self._type(name) for name in use.node.outputs if name) else None
 
     def _opaque(self, node: OnnxNode) -> Operation:
-        """Return an opaque operation with the node's costs.  Constants in its subgraphs become an extra input."""
+        """Return an opaque operation with the costs of the node.
+
+        Constants in its subgraphs become an additional input.
+        """
         self.opaque.append(node)
         outputs = [self._type(name) for name in node.outputs if name]
         inputs = dict.fromkeys(name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
@@ -125,20 +129,23 @@ class _Writer:
         return Operation("opaque", (*inputs, *node.captured, *held), tuple(sorted(attributes.items())))
 
     def _type(self, name: str) -> TensorType:
-        """Return the type of a tensor.  Formats that programs lack become int8 tensors of the same number of bytes."""
+        """Return the type of a tensor.
+
+        Tensors of an unsupported format become int8 tensors with the same number of bytes.
+        """
         tensor = self.network.tensors[name]
         if tensor.dtype not in WIDTHS:
             return TensorType("int8", (tensor.bytes,), _DEVICE)
         return TensorType(tensor.dtype, tensor.shape, _DEVICE)
 
     def _name(self, name: str) -> str:
-        """Return a unique name that is not a number, because programs refer to unnamed values by number."""
+        """Return a unique name that is not a number. Numbers refer to values without a name."""
         identifier = _identifier(name)
         return self._names.unique(f"_{identifier}" if identifier.isdigit() else identifier)
 
 
 def _passes_on(use: Use) -> bool:
-    """Return whether a node's output is its input under another name."""
+    """Return whether a node returns its input unchanged."""
     if use.node.op_type == "Dropout":
         training = use.node.arguments.get(2, (True,))[0] if use.has(2) else False
         return use.makes_one and not training

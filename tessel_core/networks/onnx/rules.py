@@ -1,6 +1,6 @@
-"""Rules that convert an ONNX node to one operation of a program.  Default values are those of ONNX.
+"""Rules that convert an ONNX node to one operation of a program. Default values are those of ONNX.
 
-Attributes contain no size that follows from the input, so that they are also valid for a part of the batch.
+An attribute contains no size that depends on the input. So the operation is also valid for a part of the batch.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import re
 from collections.abc import Callable
 
 from tessel_core.formats.onnx.tensors import Shape
+from tessel_core.ir.operators.shaping import reshaping
 from tessel_core.networks.onnx.use import Operation, Use
-from tessel_core.networks.reshaping import reshaping
 
 Rule = Callable[[Use], Operation | None]
-"""Function that converts a node to an operation; None if there is no equivalent operation."""
+"""Converts a node to an operation, or returns None if there is no equivalent operation."""
 
 _SAME_INPUTS = (
     "Add Sub Mul Div Pow And Or Xor Not Equal Less Greater LessOrEqual GreaterOrEqual Tanh Sigmoid Erf Sqrt Exp "
     "Log Neg Abs Sign Floor Ceil Round Sin Cos Reciprocal Softplus Softsign Mish HardSwish Where Max Min "
     "GlobalAveragePool GlobalMaxPool"
 )
-"""Operators that equal the operation of the same name and have no attributes."""
+"""Operators without attributes that equal the operation of the same name."""
 _REDUCTIONS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL2 ReduceSumSquare"
 _SOFTMAX_ONE_AXIS_OPSET = 13
-"""Before this opset, softmax covers all axes from a given one on; by default from the second."""
+"""Before this opset, softmax covers all axes from the attribute `axis` on, by default from the second axis."""
 _CLIP_INPUTS_OPSET = 11
 """From this opset on, the limits of Clip are inputs instead of attributes."""
 _SPATIAL_OPSET = 9
@@ -124,7 +124,7 @@ def _split(use: Use) -> Operation | None:
 
 
 def _slice(use: Use) -> Operation | None:
-    """Convert a Slice, whose starts and ends may be outside of the tensor or count from its end."""
+    """Convert a Slice. Its starts and ends may be outside of the tensor, or negative to count from the end."""
     if any(use.is_unknown(position) for position in (1, 2, 3, 4)):
         return None
     by_inputs = use.opset >= _SLICE_INPUTS_OPSET
@@ -151,7 +151,7 @@ def _slice(use: Use) -> Operation | None:
 
 
 def _expand(use: Use) -> Operation | None:
-    """Convert an Expand; sizes that the input already has become 1."""
+    """Convert an Expand. A size that the input already has becomes 1 in the attribute."""
     has = (1,) * (len(use.made) - len(use.shape)) + use.shape
     shape = tuple(1 if own == size else size for own, size in zip(has, use.made, strict=True))
     return use.operation("expand", 1, shape=shape)
@@ -175,9 +175,9 @@ def _pad(use: Use) -> Operation | None:
 
 
 def _swept(use: Use, kernel: Shape) -> dict[str, Shape] | None:
-    """Return explicit dilations, pads and strides, with pads at the end that suit the output sizes.
+    """Return explicit dilations, pads and strides. Pads at the end are chosen to give the output sizes.
 
-    Returns None if the attributes do not fit the number of axes.
+    Return None if the attributes do not fit the number of axes.
     """
     spatial = len(kernel)
     ones = (1,) * spatial
@@ -215,7 +215,8 @@ def _max_pool(use: Use) -> Operation | None:
 def _average_pool(use: Use) -> Operation | None:
     """Convert an AveragePool.
 
-    Returns None if pads count and sizes are rounded up, because elements beyond the pads never count.
+    Return None if pads count and sizes are rounded up. Elements beyond the pads never count, and the operation cannot
+    express this.
     """
     kernel = use.integers("kernel_shape") or ()
     swept, counts = _swept(use, kernel), use.integer("count_include_pad", 0)
@@ -229,7 +230,7 @@ RULES: dict[str, Rule] = {
     **{name: _reduction(_snake_case(name)) for name in _REDUCTIONS.split()},
     "MatMul": _same("matmul"),
     "PRelu": _same("prelu"),
-    # Frameworks keep the output for the backward pass, and the next operator usually keeps it anyway.
+    # Frameworks keep the output of a ReLU for the backward pass. The next operator usually keeps this tensor, too.
     "Relu": lambda use: use.operation("relu", keeps_output=1),
     "Sum": _same("add"),
     "Gelu": lambda use: use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf"),
@@ -258,4 +259,4 @@ RULES: dict[str, Rule] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
 }
-"""Conversion rule for each ONNX operator.  Operators without a rule become opaque."""
+"""Conversion rule for each ONNX operator. Operators without a rule become opaque."""

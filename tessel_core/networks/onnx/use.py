@@ -1,4 +1,4 @@
-"""Input and output of conversion rules: an ONNX node with its shapes, and an operation of a program."""
+"""What conversion rules get and return: an ONNX node with its shapes, and an operation of a program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Use(WithAttributes):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Input names by position, without omitted ones at the end."""
+        """Names of the inputs, by position. Omitted inputs at the end are left out."""
         names = list(self.node.inputs)
         while names and not names[-1]:
             names.pop()
@@ -37,7 +37,7 @@ class Use(WithAttributes):
 
     @property
     def makes_one(self) -> bool:
-        """Whether the first output is the only one."""
+        """Whether the node has exactly one output."""
         return bool(self.node.outputs[0]) and not any(self.node.outputs[1:])
 
     @property
@@ -67,19 +67,19 @@ class Use(WithAttributes):
         return position < len(self.node.inputs) and bool(self.node.inputs[position])
 
     def argument(self, position: int) -> tuple[int, ...] | None:
-        """Return the integers of an input such as a shape or axes; None if it is omitted or unknown."""
+        """Return the integers of an input such as a shape or axes. None if the input is omitted or unknown."""
         numbers = self.node.arguments.get(position)
         return None if numbers is None else tuple(map(int, numbers))
 
     def axes(self, position: int) -> tuple[int, ...] | None:
-        """Return the axes from an input (newer opsets) or from an attribute (older opsets)."""
+        """Return the axes, which are an input in newer opsets and an attribute in older ones."""
         return self.argument(position) if self.has(position) else self.integers("axes")
 
     def is_unknown(self, position: int) -> bool:
-        """Return whether an input such as a shape or axes is computed while the network runs."""
+        """Return whether an input such as a shape or axes is known only when the network runs."""
         return self.has(position) and position not in self.node.arguments
 
     def operation(self, kind: str, takes: int | None = None, /, **attributes: AttributeValue) -> Operation | None:
-        """Return an operation on the first `takes` inputs, or on all; None if one of them is omitted."""
+        """Return an operation on the first `takes` inputs, or on all inputs. None if one of them is omitted."""
         inputs = self.inputs[:takes]
         return Operation(kind, inputs, tuple(sorted(attributes.items()))) if all(inputs) else None

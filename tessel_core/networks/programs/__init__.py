@@ -1,1 +1,1 @@
-"""Programs from files, from schedules of plans, and from small networks for plans."""
+"""Programs that are read from files, made from schedules, or built for small networks with a plan's structure."""

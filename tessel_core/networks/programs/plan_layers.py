@@ -1,9 +1,10 @@
-"""Interpret a plan as a network: the layers of its blocks, and the tensors along its dependencies.
+"""Interpret a micro-batch plan as a network: find the layers of its blocks, and the tensors along its dependencies.
 
-A forward block is a layer.  Its input is the sum of the outputs of the forward blocks before it.  Gradients flow along
-the same dependencies in reverse.  So a backward block belongs to the forward block whose output is used by the layers
-of the backward blocks before it, or whose output is an output of the network.  Blocks of kind other that do not depend
-on backward blocks count as forward.  A layer without a backward block is frozen, and so are all layers before it.
+Each forward block is a layer. Its input is the sum of the outputs of the forward blocks before it. Gradients flow along
+the same dependencies in reverse. So a backward block belongs to a forward block whose output is used by the layers of
+the preceding backward blocks. Without preceding backward blocks, this output is an output of the network. A block of
+kind "other" counts as forward if it does not depend on a backward block. A layer without a backward block is frozen,
+and so are all layers before it.
 """
 
 from __future__ import annotations
@@ -14,28 +15,31 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan
 
-_ALTERNATIVE = "--stand-ins run any plan"
+_ALTERNATIVE = "use --stand-ins to run any plan"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The network of a plan.  A layer is identified by the index of its forward block."""
+    """The network of a plan. The number of a layer is the index of its forward block."""
 
     plan: MicroBatchPlan
     layers: tuple[int, ...]
     """Layers in topological order."""
     inputs: dict[int, tuple[int, ...]]
-    """Layers whose outputs each layer uses.  A layer without any uses the micro-batch."""
+    """For each layer, the layers whose outputs it uses. If there are none, its input is the micro-batch."""
     backward: dict[int, tuple[int, ...]]
-    """Layers whose gradients each backward block computes, last layer first."""
+    """For each backward block, the layers whose gradients it computes, last layer first."""
     weight: dict[int, tuple[int, ...]]
-    """Layers whose weight gradients each weight block computes instead of the backward block."""
+    """For each weight block, the layers whose weight gradients it computes instead of the backward block."""
     carried: tuple[tuple[int, ...], ...]
-    """Layers whose outputs, or gradients of outputs, each dependency carries.  If empty, it only orders blocks."""
+    """For each dependency, the layers whose outputs, or gradients of outputs, it carries.
+
+    An empty entry means that the dependency only orders the blocks.
+    """
 
     @classmethod
     def of(cls, plan: MicroBatchPlan) -> Network:
-        """Find the network of a plan.  Raises InputError with a block if there is none."""
+        """Return the network of a plan. Raises InputError with the name of a block if the plan has none."""
         return _Reading(plan).network()
 
     @property
@@ -46,17 +50,17 @@ class Network:
 
     @property
     def trained(self) -> dict[int, int]:
-        """Backward block of each layer that is not frozen."""
+        """For each layer that is not frozen, its backward block."""
         return {layer: block for block, layers in self.backward.items() for layer in layers}
 
     @property
     def halved(self) -> frozenset[int]:
-        """Layers whose weight gradients are computed by a separate block."""
+        """Layers whose weight gradients a separate block computes."""
         return frozenset(layer for layers in self.weight.values() for layer in layers)
 
 
 class _Reading:
-    """Search for the layers of backward blocks."""
+    """Searches for the layers of each backward block."""
 
     def __init__(self, plan: MicroBatchPlan) -> None:
         self.plan = plan
@@ -74,7 +78,7 @@ class _Reading:
         self.block_of = dict[int, int]()
 
     def network(self) -> Network:
-        """Return the network.  Raises InputError with a block if there is none."""
+        """Return the network. Raises InputError with the name of a block if the plan has none."""
         plan = self.plan
         for b in plan.topological_order:
             if plan.blocks[b].kind is BlockKind.BACKWARD:
@@ -89,27 +93,30 @@ class _Reading:
         return Network(plan, self.layers, self.before, backward, weight, carried)
 
     def _cover(self, block: int) -> None:
-        """Find the layer of a backward block.  The layers of its predecessors must be known."""
+        """Find the layer of a backward block. The layers of its predecessors must be known already."""
         makers = [before for before, _ in self.plan.predecessors[block] if before in self.covered]
         candidates = self._candidates(block, makers)
         while not candidates and any(self._widen(maker) for maker in makers):
             candidates = self._candidates(block, makers)
         if not candidates:
-            raise self._refused(block, "computes the gradient of no forward block on its devices")
+            raise self._refused(block, "belongs to no forward block on its devices, so it has no gradient to compute")
         layer = min(candidates, key=lambda layer: self._mismatch(layer, block))
         self.covered[block], self.block_of[layer] = [layer], block
 
     def _candidates(self, block: int, makers: Iterable[int]) -> list[int]:
         """Return the layers whose gradient the block may compute.
 
-        They are inputs of the layers of `makers`, or outputs of the network on which the block depends.
+        These are the inputs of the layers of `makers`, and outputs of the network on which the block depends.
         """
         back = {layer for maker in makers for each in self.covered[maker] for layer in self.before[each]}
         ends = {layer for layer, _ in self.plan.predecessors[block] if layer in self.after and not self.after[layer]}
         return [layer for layer in self.layers if layer in back | ends and self._may_be_of(layer, block)]
 
     def _mismatch(self, layer: int, block: int) -> tuple[bool, bool, int, int]:
-        """Measure how badly a layer and a backward block mirror each other.  Among equals, the last layer is best."""
+        """Return how badly a layer and a backward block mirror each other. A smaller tuple is a better match.
+
+        The tuple compares dependencies, then devices, then memory. Among equal matches, the last layer is best.
+        """
         plan, backward = self.plan, BlockKind.BACKWARD
         makers = {before for before, _ in plan.predecessors[block] if before in self.covered}
         takers = [plan.blocks[after] for after, _ in plan.successors[block]]
@@ -120,10 +127,10 @@ class _Reading:
         return not fits, targets != inputs, left, -self.layers.index(layer)
 
     def _widen(self, block: int, needed: Callable[[int], bool] = lambda layer: True) -> bool:
-        """Assign one more layer to a backward block, and return whether there is one.
+        """Assign one more layer to a backward block. Return False if there is no such layer.
 
-        The layer must be on the same devices and belong to no other block.  Only layers of the block may use its
-        output.
+        The layer must be on the block's devices and belong to no other block. Its output may be used only by layers of
+        the block.
         """
         covered = self.covered[block]
         for layer in [before for each in covered for before in self.before[each]]:
@@ -141,7 +148,7 @@ class _Reading:
         return same and layer not in self.block_of and all(after in self.block_of for after in self.after[layer])
 
     def _released(self, block: int) -> int:
-        """Return the memory change of a backward block and of its weight blocks."""
+        """Return the memory change of a backward block together with its weight blocks."""
         halves = [after for after, _ in self.plan.successors[block]]
         weights = (self.plan.blocks[b].memory for b in halves if self.plan.blocks[b].kind is BlockKind.WEIGHT)
         return self.plan.blocks[block].memory + sum(weights)
@@ -155,16 +162,19 @@ class _Reading:
             if before in self.covered and set(self.plan.blocks[before].devices) == devices
         ]
         if len(backward) != 1:
-            raise self._refused(block, f"completes {len(backward) or 'no'} backward blocks on its devices, not one")
+            raise self._refused(
+                block,
+                f"completes {len(backward) or 'no'} backward blocks on its devices, but must complete exactly one",
+            )
         other = [b for b, _ in self.plan.successors[backward[0]] if self.plan.blocks[b].kind is BlockKind.WEIGHT]
         rival = next((b for b in other if b != block and set(self.plan.blocks[b].devices) == devices), None)
         if rival is not None:
             name, both = self.plan.blocks[rival].name, self.plan.blocks[backward[0]].name
-            raise self._refused(block, f"completes {both}, as {name} already does")
+            raise self._refused(block, f"completes {both}, which {name} already completes")
         return tuple(self.covered[backward[0]])
 
     def _check_gradients(self) -> None:
-        """Raise InputError if a layer after a trained one is frozen, or a gradient has no dependency to flow along."""
+        """Raise InputError if a layer after a trained layer is frozen, or if no dependency can carry a gradient."""
         ways = {(before, after) for before, after, _ in self.plan.arcs}
         for layer in self.layers:
             back = self.block_of.get(layer)

@@ -1,7 +1,8 @@
-"""A toy network for a plan: one micro-batch on one device, and the program of a schedule on all devices.
+"""Build a toy network for a plan: one micro-batch on one device, and the program of a schedule on all devices.
 
-Each layer is a tanh between two matrix products.  Gradients are derived automatically.  On several devices, the first
-weight is cut by columns and the second by rows, with an all-reduce after each pass [Shoeybi 2019, section 3].
+Each layer is a tanh between two matrix products. Gradients are derived automatically. If a layer runs on several
+devices, its first weight is divided by columns and its second by rows. Each pass ends with an all-reduce [Shoeybi 2019,
+section 3].
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ PARTS = ("first weight", "first bias", "second weight", "second bias")
 RATE = 0.1
 """Learning rate of the optimizer step after all micro-batches."""
 _CUT = (1, 0, 0, None)
-"""Axis along which tensor parallelism cuts each of `PARTS`."""
+"""Axis along which tensor parallelism divides each of `PARTS`. None if every device has a copy."""
 _INPUT, _TARGET, _LOSS = "input", "target", "loss"
 _COUNT = "samples"
-"""Input with the number of samples per micro-batch."""
+"""Name of the input with the number of samples per micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSize:
-    """Sizes of the layers."""
+    """Sizes of the toy network's layers."""
 
     width: int
-    """Numbers per sample that pass between layers."""
+    """Numbers per sample that a layer passes to the next one."""
     samples: int
     """Samples per micro-batch."""
     dtype: str
 
 
 def of_micro_batch(name: str, micro_batch: int) -> str:
-    """Return the name of a tensor of one micro-batch in the program of a schedule."""
+    """Return the name of a micro-batch's own tensor in the program of a schedule."""
     return f"{name} #{micro_batch}"
 
 
@@ -69,8 +70,8 @@ def updated_name(weight: str) -> str:
 def plan_network(network: Network, size: LayerSize) -> Distributed:
     """Build one micro-batch of a plan's network on one device: forward pass, losses and gradients.
 
-    Outputs are the losses of the last layers, and all gradients.  Without backward blocks, outputs are those of the
-    last layers.
+    Outputs are the losses of the last layers and the gradients of all weights. If the plan has no backward blocks,
+    outputs are the results of the last layers.
     """
     plan, made, outputs = network.plan, dict[int, int](), dict[str, int]()
     write = Definition(plan.name)
@@ -96,7 +97,7 @@ def plan_network(network: Network, size: LayerSize) -> Distributed:
 
 
 def _layer(write: Definition, x: int, size: LayerSize, hidden: int, of: str = "", *, trained: bool) -> int:
-    """Build a layer with input `x` and return its output; `of` is the suffix of the names of its weights."""
+    """Build a layer with input `x` and return its output. `of` is the last part of its weights' names."""
     shapes = (size.width, hidden), (hidden,), (hidden, size.width), (size.width,)
     first, first_bias, second, second_bias = (
         write.input(f"{part}{of}", size.dtype, shape, Role(shard_axis=cut, weight=trained))
@@ -107,32 +108,32 @@ def _layer(write: Definition, x: int, size: LayerSize, hidden: int, of: str = ""
 
 
 class ScheduleProgram(NamedTuple):
-    """The program of a schedule, and the run of each operation."""
+    """The program of a schedule, and for each operation the run to which it belongs."""
 
     model: Distributed
     run_of: tuple[Run | None, ...]
-    """Run of each operation; None for transfers and the optimizer step."""
+    """Run of each operation. None for transfers and the optimizer step."""
 
 
 def network_program(network: Network, schedule: Schedule, size: LayerSize) -> ScheduleProgram:
     """Build the program of a schedule: all runs in the order of their starts, then an optimizer step.
 
-    Device d of the plan becomes device d + 1.  The output of a run is sent right after it to the devices that need it.
-    Inputs and outputs are pieces of those of `plan_network`; tensors of one micro-batch have the names
-    `of_micro_batch`.  Losses are sums over samples.
+    Device d of the plan becomes device d + 1. After a run, its output is sent at once to the devices that need it.
+    Inputs and outputs are pieces of those of `plan_network`. The names of tensors of one micro-batch come from
+    `of_micro_batch`. Losses are summed over samples.
     """
     return _Lowering(network, schedule, size).program()
 
 
 @dataclass(frozen=True)
 class _Template:
-    """A layer and its gradients on several devices.  The operations of every run are copied from it."""
+    """A layer and its gradients on several devices. The operations of each run of the layer are copied from here."""
 
     model: Distributed
     inputs: Mapping[str, tuple[int, ...]]
-    """Values of each input on the devices, by name."""
+    """Values of each input, by name, one per device."""
     outputs: Mapping[str, tuple[int, ...]]
-    """Values of each output on the devices, by name."""
+    """Values of each output, by name, one per device."""
 
     def of_phase(self, phase: str) -> tuple[Op, ...]:
         """Return the operations of a phase, without those of the loss."""
@@ -140,17 +141,17 @@ class _Template:
 
     @cached_property
     def loss(self) -> tuple[Op, ...]:
-        """Operations of the loss of the layer's output, and of its gradient."""
+        """Operations that compute the loss from the layer's output, and the gradient of the loss."""
         return tuple(op for op in self.model.program.ops if op.tag.name == _LOSS)
 
     @cached_property
     def made(self) -> tuple[int, ...]:
-        """Output of the layer on each device."""
+        """The layer's output on each device."""
         return tuple(op.inputs[0] for op in self.loss if op.kind == "loss")
 
     @cached_property
     def owed(self) -> tuple[int, ...]:
-        """Gradient of the layer's output on each device."""
+        """The gradient of the layer's output on each device."""
         return tuple(op.outputs[0] for op in self.loss if op.kind == "loss_grad")
 
 
@@ -158,8 +159,8 @@ class _Template:
 def _template(size: LayerSize, devices: int, *, trained: bool, passes_on: bool, halved: bool) -> _Template:
     """Build the template of a layer on `devices` devices.
 
-    With `passes_on`, the gradient of its input is computed too.  With `halved`, the gradients of its weights are
-    separate from that of its input.
+    With `passes_on`, the gradient of the layer's input is computed, too. With `halved`, the gradients of weights are
+    separate operations, apart from the gradient of the input.
     """
     write, rows = Definition("layer"), (size.samples, size.width)
     y = _layer(write, write.input(_INPUT, size.dtype, rows), size, size.width * devices, trained=trained)
@@ -180,11 +181,11 @@ def _by_name(pieces: Sequence[Piece], values: Sequence[int]) -> dict[str, tuple[
 
 
 _ByDevice = dict[int, int]
-"""A value on each of some devices of the plan."""
+"""Maps devices of the plan to the value that each holds."""
 
 
 class _Lowering:
-    """Builds the program of a schedule run by run."""
+    """Builds the program of a schedule, one run after the other."""
 
     def __init__(self, network: Network, schedule: Schedule, size: LayerSize) -> None:
         self._network, self._plan, self._schedule, self._size = network, network.plan, schedule, size
@@ -197,45 +198,43 @@ class _Lowering:
         count = TensorType("int32", (), 1)
         self._counts = {d: self._input(Piece(_COUNT), count, d) for d in range(len(self._plan.devices))}
         self._samples = dict[tuple[str, int], int]()
-        """Input value of each (tensor of a micro-batch, device)."""
+        """Input value, by the name of a micro-batch's tensor and device."""
         self._templates = {layer: self._template(layer) for layer in network.layers}
         self._parts = {layer: self._parts_of(layer) for layer in network.layers}
         self._sums = dict[tuple[int, str], list[int]]()
-        """Gradient of each (layer, weight) on its devices, summed over the micro-batches so far."""
+        """Gradients summed over the micro-batches so far, by layer and weight. One value per device."""
         self._known = dict[Run, dict[int, int]]()
-        """For each (layer, micro-batch), the value of each value of the layer's template."""
+        """By layer and micro-batch: for each value of the layer's template, the value of the program."""
         self._made = dict[Run, _ByDevice]()
-        """Output of each (layer, micro-batch)."""
+        """Output of a layer, by layer and micro-batch."""
         self._owed = dict[tuple[int, int, int], _ByDevice]()
-        """Contribution of each (layer, backward block, micro-batch) to the gradient of the layer's output."""
+        """Part of the gradient of a layer's output, by layer, backward block that adds it, and micro-batch."""
         self._tokens = defaultdict[Run, list[int]](list)
-        """Tokens for which each run waits: ends of earlier runs from which it needs no tensor."""
+        """For each run, tokens for which it waits: the ends of earlier runs whose tensors it does not use."""
 
     def program(self) -> ScheduleProgram:
-        """Build the program."""
+        """Return the program of the schedule."""
         for b, m, _ in runs_in_order(self._schedule):
             self._run(b, m)
-            self._mark((b, m))
-            self._hand_on(b, m)
-            self._mark(None)
+            self._assign_to((b, m))
+            self._send_output(b, m)
+            self._assign_to(None)
         self._update()
-        self._mark(None)
+        self._assign_to(None)
         values, pieces = (tuple(each[i] for each in self._outputs) for i in (0, 1))
         model = Distributed(self._build.finish(values), tuple(self._pieces), pieces, {})  # type: ignore[arg-type]
         return ScheduleProgram(model, tuple(self._run_of))
 
-    def _mark(self, run: Run | None) -> None:
-        """Assign all operations since the last mark to `run`."""
+    def _assign_to(self, run: Run | None) -> None:
+        """Record that all operations since the last call belong to `run`."""
         self._run_of += [run] * (self._build.operations - len(self._run_of))
-
-    # Inputs
 
     def _input(self, piece: Piece, of_type: TensorType, device: int) -> int:
         self._pieces.append(piece)
         return self._build.input(piece.name, of_type.on(device + 1))
 
     def _sample(self, name: str, micro_batch: int, device: int) -> int:
-        """Return the input with a tensor of one micro-batch on a device."""
+        """Return the input with a micro-batch's own tensor on a device. Add it at the first call."""
         name = of_micro_batch(name, micro_batch)
         if (name, device) not in self._samples:
             of_type = TensorType(self._size.dtype, (self._size.samples, self._size.width), 1)
@@ -253,15 +252,13 @@ class _Lowering:
         )
 
     def _parts_of(self, layer: int) -> dict[str, list[int]]:
-        """Create the inputs with the weights of a layer on its devices."""
+        """Add the inputs for a layer's weights on its devices, and return them by name."""
         template, block, parts = self._templates[layer], self._plan.blocks[layer], defaultdict[str, list[int]](list)
         for part in PARTS:
             for d, value in zip(block.devices, template.inputs[part], strict=True):
                 piece = replace(template.model.piece_of[value], name=f"{part} of {block.name}")
                 parts[part].append(self._input(piece, template.model.program.types[value], d))
         return parts
-
-    # Runs
 
     def _run(self, b: int, m: int) -> None:
         """Write all operations of a run."""
@@ -275,25 +272,25 @@ class _Lowering:
             self._backward(layer, b, m)
         for layer in network.weight.get(b, ()):
             self._weight(layer, m)
-        if self._build.operations == before:  # a block without computation
+        if self._build.operations == before:  # The block computes nothing.
             devices = self._plan.blocks[b].devices
             given, on = [self._counts[d] for d in devices], tuple(d + 1 for d in devices)
             self._build.add("block", given, tag, bytes=(), devices=on, on=(), seconds=0)
 
     def _copy(self, layer: int, m: int, ops: Iterable[Op]) -> None:
-        """Copy operations of a layer's template for a micro-batch."""
+        """Copy the operations `ops` of a layer's template for one micro-batch."""
         known, tag = self._known[layer, m], Tag(micro_batch=m)
         for op in ops:
             taken = [known[value] for value in op.inputs]
             known |= zip(op.outputs, self._build.append(op.kind, taken, op.attributes, tag), strict=True)
 
     def _on_devices(self, layer: int, m: int, values: Sequence[int]) -> _ByDevice:
-        """Return the values for values of a template, by device."""
+        """Return the program's values that replace values of a template, by device."""
         known = self._known[layer, m]
         return {d: known[value] for d, value in zip(self._plan.blocks[layer].devices, values, strict=True)}
 
     def _sum(self, parts: Sequence[_ByDevice], devices: Iterable[int], m: int) -> list[int]:
-        """Add up tensors on each device."""
+        """Add up tensors on each device, and return one sum per device."""
         sums = list[int]()
         for d in devices:
             total, *more = [part[d] for part in parts]
@@ -316,7 +313,7 @@ class _Lowering:
             self._end(layer, m)
 
     def _end(self, layer: int, m: int) -> None:
-        """Write the loss of a last layer and its gradient; without training, its output."""
+        """Add the loss of a last layer and the gradient of the loss. Without training, add the layer's output."""
         name, devices = self._plan.blocks[layer].name, self._plan.blocks[layer].devices
         if not self._network.backward:
             self._outputs.append((self._made[layer, m][devices[0]], Piece(of_micro_batch(f"output of {name}", m))))
@@ -330,7 +327,7 @@ class _Lowering:
         self._outputs.append((total, Piece(of_micro_batch(loss_name(name), m))))
 
     def _backward(self, layer: int, b: int, m: int) -> None:
-        """Write the gradients of a layer's input and, unless a weight block computes them, of its weights."""
+        """Add the gradient of a layer's input. Unless a weight block does so, add the gradients of its weights, too."""
         network, template, devices = self._network, self._templates[layer], self._plan.blocks[layer].devices
         if layer not in network.sinks:
             takers = dict.fromkeys(network.trained[each] for each in network.layers if layer in network.inputs[each])
@@ -352,7 +349,7 @@ class _Lowering:
         self._add_up(layer, m)
 
     def _add_up(self, layer: int, m: int) -> None:
-        """Add the weight gradients of a micro-batch to those of earlier ones."""
+        """Add the weight gradients of a micro-batch to the sums over earlier micro-batches."""
         template, known = self._templates[layer], self._known.pop((layer, m))
         for part in PARTS:
             more, so_far = [known[value] for value in template.outputs[f"d.{part}"]], self._sums.get((layer, part))
@@ -361,10 +358,8 @@ class _Lowering:
                 more = [self._build.one("accumulate", pair, Tag(micro_batch=m)) for pair in pairs]
             self._sums[layer, part] = more
 
-    # After runs
-
-    def _hand_on(self, b: int, m: int) -> None:
-        """Send the output of a run to the devices of its successors that lack it."""
+    def _send_output(self, b: int, m: int) -> None:
+        """Send the output of a run to those devices of its successors that do not have it."""
         makers = self._plan.blocks[b].devices
         for arc in self._outgoing[b]:
             after, layers = self._plan.arcs[arc][1], self._network.carried[arc]
@@ -380,7 +375,7 @@ class _Lowering:
                         copies[to] = self._build.one("send", [copies[source]], Tag(micro_batch=m), to=to + 1)
 
     def _update(self) -> None:
-        """Write a step of stochastic gradient descent, with gradients and updated weights as outputs."""
+        """Add a step of stochastic gradient descent. Its outputs are the gradients and the updated weights."""
         for layer, template in self._templates.items():
             if layer not in self._network.trained:
                 continue

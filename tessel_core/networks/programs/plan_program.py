@@ -1,4 +1,4 @@
-"""Convert a schedule of any micro-batch plan to a distributed program whose simulation gives that schedule."""
+"""Convert a schedule of any micro-batch plan to a program. A simulation of the program gives that schedule."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tessel_core.rules import check_schedule
 from tessel_core.units import TICKS_PER_SECOND
 
 WAIT = "wait"
-"""Phase of a delay that keeps a run from starting before its start in the schedule."""
+"""Phase of a delay that keeps a run from starting earlier than in the schedule."""
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.'/-]+")
-"""Names that are valid in the text of programs."""
+"""Names that are allowed in the text of programs."""
 
 Run = tuple[int, int]
 """Block and micro-batch."""
@@ -27,14 +27,15 @@ Run = tuple[int, int]
 def schedule_program(schedule: Schedule, *, idle: bool = True) -> Program:
     """Convert a schedule to a program: a `block` for every run in order of start, and a `delay` for every lag.
 
-    With `idle`, a further `delay` keeps a run from starting earlier than in the schedule.  Without it, runs start as
-    early as their dependencies and the order of their devices allow.
+    With `idle`, a further `delay` keeps a run from starting earlier than in the schedule. Without `idle`, runs start as
+    early as their dependencies and the order of runs on their devices allow.
 
-    Device d of the plan becomes device d + 1, and its static memory an input there.  Acquired memory becomes one tensor
-    for each block that releases it, first in, first out.  The tensor lives from the start of the acquiring block to the
-    end of the releasing one.  One unit of memory is a byte, and one abstract unit of time is a second.
+    Device d of the plan becomes device d + 1, and its static memory becomes an input there. The memory that a block
+    acquires becomes one tensor for each block that releases some of it, first in, first out. The tensor lives from the
+    start of the acquiring block to the end of the releasing block. One unit of memory is a byte, and one abstract unit
+    of time is a second.
 
-    Raises InputError if the schedule breaks a rule other than that of memory.
+    Raises InputError if the schedule breaks a rule other than the memory limit.
     """
     broken = check_schedule(schedule, without=("memory",))
     if broken:
@@ -53,15 +54,15 @@ class _Lowering:
             for d, device in enumerate(schedule.plan.devices)
         ]
         self._arrived: dict[Run, list[tuple[int, int]]] = defaultdict(list)
-        """For each run, the ready time of each dependency including its lag, and a value that is ready then."""
+        """For each run and each of its dependencies: when it is met (including lag), and a value available then."""
         self._last: dict[int, tuple[int, int]] = {d: (0, value) for d, value in enumerate(self._static)}
-        """For each device, the end of its latest run, and a value that is ready then."""
+        """For each device: the end of its latest run, and a value that becomes available then."""
         self._held: dict[Run, list[int]] = defaultdict(list)
-        """Tensors that each run releases."""
+        """For each run, the tensors that it releases."""
 
     def program(self) -> Program:
-        """Build the program."""
-        pieces = _pieces(self._schedule)
+        """Return the program of the schedule."""
+        pieces = _acquired(self._schedule)
         for b, m, start in runs_in_order(self._schedule):
             self._run(b, m, start, pieces[b, m])
         return self._build.finish(sorted({value for _, value in self._last.values()} - set(self._static)))
@@ -78,14 +79,14 @@ class _Lowering:
         tag, name = self._tag(b, m), f"{self._names[b]}.m{m}"
         named = [name, *(f"{name}.held{i}" for i in range(len(pieces)))]
         done, *held = self._build.append("block", taken, tuple(attributes.items()), tag, named)
-        self._hand_on(b, m, start + block.duration, done)
+        self._pass_token(b, m, start + block.duration, done)
         for (_, _, releasing), value in zip(pieces, held, strict=True):
             self._held[releasing, m].append(value)
         for d in block.devices:
             self._last[d] = start + block.duration, done
 
-    def _hand_on(self, b: int, m: int, end: int, done: int) -> None:
-        """Pass the token of a run to its successors, through a delay if there is a lag or another device."""
+    def _pass_token(self, b: int, m: int, end: int, done: int) -> None:
+        """Pass the token of a run to its successors. It passes through a delay if there is a lag or another device."""
         for after, lag in self._plan.successors[b]:
             block = self._plan.blocks[after]
             near = self._build.type_of(done).device - 1 in block.devices
@@ -94,7 +95,10 @@ class _Lowering:
             )
 
     def _awaited(self, b: int, m: int, start: int) -> list[int]:
-        """Return the tokens for which a run waits, with one more if it starts later than its dependencies allow."""
+        """Return the tokens for which a run waits.
+
+        A further token delays a run that starts later than its dependencies allow.
+        """
         block, arrived = self._plan.blocks[b], self._arrived.pop((b, m), [])
         tokens = [value for _, value in arrived]
         latest, value = max([*(self._last[d] for d in block.devices), *arrived], key=lambda each: each[0])
@@ -112,15 +116,16 @@ class _Lowering:
         return Tag(block.devices[0], m, phase or str(block.kind))
 
 
-def _pieces(schedule: Schedule) -> dict[Run, list[tuple[int, int, int]]]:
-    """Return the memory that each run acquires, as (device, amount, block that releases it).
+def _acquired(schedule: Schedule) -> dict[Run, list[tuple[int, int, int]]]:
+    """Return, for each run, the memory that it acquires, as (device, amount, block that releases it).
 
-    In a well-formed plan, no order of blocks releases memory that the micro-batch does not hold on the device.
+    In a well-formed plan, a block releases only memory that the micro-batch holds on the device, whatever the order of
+    blocks.
     """
     acquires: dict[Run, list[tuple[int, int, int]]] = defaultdict(list)
     blocks = schedule.plan.blocks
     held: dict[Run, deque[tuple[int, int]]] = defaultdict(deque)
-    """Amounts that are still to be released, as (block, amount) for each device and micro-batch."""
+    """For each micro-batch and device, amounts that are still to be released, as (block, amount)."""
     for b, m, _ in runs_in_order(schedule):
         for d in blocks[b].devices:
             if blocks[b].memory > 0:
@@ -137,6 +142,6 @@ def _pieces(schedule: Schedule) -> dict[Run, list[tuple[int, int, int]]]:
 
 
 def _block_names(plan: MicroBatchPlan) -> list[str]:
-    """Return the names of the blocks, or numbered names if one of them is not valid in programs."""
+    """Return the names of the blocks. If one is not allowed in the text of programs, return numbered names."""
     names = [block.name for block in plan.blocks]
     return names if all(map(_VALID_NAME.fullmatch, names)) else [f"block{b}" for b in range(len(names))]

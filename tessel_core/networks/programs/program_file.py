@@ -1,4 +1,4 @@
-"""Read programs from files: the text of a program, or an ONNX model."""
+"""Read a program from a file, which contains the text of a program or an ONNX model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ProgramFile:
     model: Distributed
     """The program, with a name for each input and output."""
     whole: Distributed
-    """The program before it was divided among replicas.  Roles say which of its inputs are samples."""
+    """The program before it was divided among replicas. Its roles tell which inputs hold samples."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -42,7 +42,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
     sizes
         Open sizes of an ONNX model; see `OnnxModel.network`.
     replicas
-        Number of devices that share the batch of an ONNX model.  The batch is the first axis of its inputs.
+        Number of devices that share the batch of an ONNX model. The batch is the first axis of its inputs.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
     """
     if not is_onnx(data, name):
         if sizes or replicas != 1:
-            raise InputError(name, "is a program's text, which already fixes its sizes and devices")
+            raise InputError(name, "is the text of a program, whose sizes and devices cannot be changed")
         if data.lstrip()[:1] == b"{":
             raise InputError(name, "is JSON, but a program's text or an ONNX model is needed")
         try:
@@ -63,7 +63,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
 
 
 def model_program(source: OnnxModel, sizes: Mapping[str, int] | None = None, replicas: int = 1) -> ProgramFile:
-    """Convert an ONNX model to a program; see `read_program_file`."""
+    """Convert an ONNX model to a program, as `read_program_file` does."""
     network = source.network(sizes)
     try:
         converted = onnx_program(network)
@@ -76,7 +76,7 @@ def model_program(source: OnnxModel, sizes: Mapping[str, int] | None = None, rep
 
 
 def _named(program: Program) -> Distributed:
-    """Return the program with each input and output as a whole tensor of its own name."""
+    """Return the program with each input and output as a whole tensor with its own name."""
     inputs, outputs = (
         tuple(Piece(program.value_name(value)) for value in values) for values in (program.inputs, program.outputs)
     )
@@ -86,7 +86,7 @@ def _named(program: Program) -> Distributed:
 def _replicated(model: Distributed, inputs: tuple[str, ...], replicas: int) -> Distributed:
     """Divide the batch among replicas.
 
-    Inputs are samples if their first axis is as long as that of the first input with axes.
+    An input holds samples if its first axis is as long as that of the first input that has axes.
     """
     if replicas == 1:
         return model

@@ -1,4 +1,7 @@
-"""Convert a user's PyTorch module to a program: execute its file, and export the module without weights."""
+"""Convert a user's PyTorch module to a program.
+
+The module's file is executed, and the module exported without weights.
+"""
 
 from tessel_core.networks.pytorch.program import ImportedModule, import_module
 

@@ -24,7 +24,7 @@ from tessel_core.networks.pytorch.source import asked_function, call, made_by, n
 from tessel_core.torch_extra import TORCH_NAMES, need_torch
 
 _MAX_MESSAGE_CHARACTERS = 200
-"""Longest part of a PyTorch error message that is repeated."""
+"""Repeat at most this many characters of a PyTorch error message."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class ImportedModule:
     name: str
     batch_size: int
     opaque: Mapping[str, int]
-    """Number of occurrences of each PyTorch operator of which only the costs are known."""
+    """Number of uses of each PyTorch operator for which only the cost is known."""
 
 
 def import_module(target: str, dtype: str = "", samples: int | None = None) -> ImportedModule:
-    """Call `FILE.py:FUNCTION` and export the module that it returns, without weights.
+    """Call `FILE.py:FUNCTION` and convert the module that it returns, without weights.
 
-    The function returns a module and its example inputs: a tensor or a tuple of tensors, with samples along axis 0.  It
-    runs on PyTorch's `meta` device, where tensors have no data.  `dtype` is the format of floating-point weights and
-    inputs; if empty, they keep their own format.  `samples` is the length of axis 0 of each input that is as long there
-    as the first one; if None, they keep their own length.
+    The function must return a module and its example inputs, a tensor or a tuple of tensors. Axis 0 of an input holds
+    the samples. The function runs on PyTorch's `meta` device, where tensors have no data. `dtype` is the format of
+    floating-point weights and inputs. If it is empty, they keep their own format. `samples` is the new length of axis
+    0, for each input whose axis 0 is as long as that of the first input. If it is None, all lengths stay.
 
     Raises InputError if the file cannot be run, returns anything else, or cannot be exported, for example because
     shapes depend on data.
@@ -80,13 +80,13 @@ def _imported(target: str, path: str, name: str, dtype: str, samples: int | None
 
 
 def _resized(tensor: Any, usual: tuple[int, ...], samples: int) -> Any:
-    """An input for so many samples; itself where its first axis is not as long as usual."""
+    """Return an input with `samples` samples. It is unchanged if its first axis does not have the length `usual`."""
     return tensor.new_empty((samples, *tensor.shape[1:])) if usual and tensor.shape[:1] == usual else tensor
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress PyTorch's logs, warnings and output about the export."""
+    """Suppress PyTorch's logs, warnings and printed output during the export."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -113,13 +113,13 @@ def _checked(target: str, made: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 class _Translation:
-    """Converts an exported module operator by operator.  Operators without an equivalent become opaque."""
+    """Converts an exported module operator by operator. An operator without an equivalent becomes opaque."""
 
     def __init__(self, target: str, exported: Any, name: str) -> None:
         self._target, self._exported, self._name = target, exported, name
         self._net = Definition(name)
         self._value: dict[Any, Any] = {}
-        """Value of each node, or a sequence of values."""
+        """For each node, its value or a sequence of values."""
         self._layers: dict[str, int] = {}
         self._number = 0
         self._used = Counter[str]()
@@ -171,17 +171,20 @@ class _Translation:
         kind = str(node.target).removeprefix("aten.").partition(".")[0]
         made = node.meta.get("val")
         if made is None or (not hasattr(made, "shape") and not isinstance(made, tuple | list)):
-            return None  # a check or a size, not a tensor
+            return None  # The node is a check or a size, not a tensor.
         layer, name = self._place(node, kind)
         with self._net.layer(layer, self._layers.get(layer, self._number)):
             try:
                 value = self._known(kind, name, node, made)
-            except InputError:  # shapes or formats that the operation does not support
+            except InputError:  # The operation does not support these shapes or formats.
                 value = None
             return self._made_opaque(kind, name, node, made) if value is None else value
 
     def _place(self, node: Any, kind: str) -> tuple[str, str]:
-        """Return the layer, such as `layers.3`, and the name inside it, from the module that runs the operator."""
+        """Return the layer of a node, such as `layers.3`, and its name in the layer.
+
+        Both come from the module that runs it.
+        """
         stack = list(node.meta.get("nn_module_stack", {}).values())
         path, of_class = stack[-1] if stack else ("", "")
         of_class = of_class if isinstance(of_class, str) else f"{of_class.__module__}.{of_class.__qualname__}"
@@ -201,13 +204,13 @@ class _Translation:
         return [each for each in flat if isinstance(each, Value)]
 
     def _known(self, kind: str, name: str, node: Any, made: Any) -> Any:
-        """Convert an operator by its rule; None if there is no rule or it does not apply."""
+        """Convert an operator by its rule. Return None if there is no rule or if the rule does not apply."""
         args = [self._argument(each) for each in node.args]
         dtype = self._type(made).dtype if hasattr(made, "shape") else ""
         return operations(Call(self._net, kind, name, args, node.kwargs, made, dtype))
 
     def _argument(self, given: Any) -> Any:
-        """Return a tensor's value in the program, or any other argument unchanged."""
+        """Return the program's value for a tensor. Return any other argument unchanged."""
         if isinstance(given, list | tuple):
             return [self._argument(each) for each in given]
         if not _is_node(given):
@@ -221,7 +224,7 @@ class _Translation:
         moved = 0.0
         if not _is_view(node.target):
             moved = float(sum(self._net.type_of(each).bytes for each in given) + sum(each.bytes for each in types))
-        if not given:  # a constant, or zeros
+        if not given:  # The tensor is a constant, or consists of zeros.
             given = [self._net.input(f"{node.name}.none", "int32", (), Role())]
         values: dict[str, AttributeValue] = dict(opaque_attributes(kind, _flops(node, made), moved, types, 1))
         if moved:
@@ -239,7 +242,7 @@ def _elements(tensor: Any) -> int:
 
 
 def _is_view(target: Any) -> bool:
-    """Return whether an operator returns a view and moves no data."""
+    """Return whether an operator returns a view, so that no data is moved."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return False
@@ -247,7 +250,7 @@ def _is_view(target: Any) -> bool:
 
 
 def _flops(node: Any, made: Any) -> float:
-    """Return the FLOPs as PyTorch counts them, or else one per output element."""
+    """Return PyTorch's own FLOP count of the operator. If there is none, count one FLOP per output element."""
     from torch.utils.flop_counter import flop_registry
 
     if "scaled_dot_product_attention" in str(node.target):

@@ -1,4 +1,4 @@
-"""Rules that convert one PyTorch operator to operations of a program.  Default values are those of PyTorch."""
+"""Rules that convert a PyTorch operator to operations of a program. Default values are those of PyTorch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessel_core.ir.definition import Definition
+from tessel_core.ir.operators.shaping import reshaping
 from tessel_core.ir.program import AttributeValue
-from tessel_core.networks.reshaping import reshaping
 
 
 class Value(int):
@@ -25,15 +25,18 @@ class Call:
     """PyTorch's name of the operator."""
     name: str
     args: Sequence[Any]
-    """Arguments by position.  Tensors are `Value`s; omitted arguments and multiple outputs are None."""
+    """Arguments by position.
+
+    A tensor is a `Value`. An omitted argument is None, and so is a tensor with several outputs.
+    """
     named: Mapping[str, Any]
     made: Any
-    """PyTorch's output tensor without data, or several."""
+    """PyTorch's output tensor without data, or a sequence of several."""
     dtype: str
-    """Format of the output, if it is one tensor."""
+    """Number format of the output, if it is a single tensor."""
 
     def __call__(self, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
-        """Write an operation with one output."""
+        """Add an operation with one output and return that output."""
         return self.net(self.name, kind, *inputs, **attributes)
 
     def argument(self, place: int, name: str = "", default: Any = None) -> Any:
@@ -50,12 +53,12 @@ class Call:
 
 
 Made = int | tuple[int, ...] | None
-"""Value of the operator's output, or several values; None if there is no equivalent operation."""
+"""Value or values of the operator's output. None if there is no equivalent operation."""
 Rule = Callable[[Call], Made]
 
 
 def _passed_on(call: Call) -> Made:
-    """Return the input, cast if the format differs."""
+    """Return the input, cast to the output's format."""
     x = call.args[0]
     return x if call.net.type_of(x).dtype == call.dtype else call("cast", x, dtype=call.dtype)
 
@@ -65,7 +68,7 @@ def _reshape(call: Call) -> Made:
 
 
 def _expand(call: Call) -> Made:
-    """Convert an expand that repeats no elements."""
+    """Convert an expand, unless it repeats elements."""
     return _reshape(call) if math.prod(call.shape) == call.net.type_of(call.args[0]).elements else None
 
 
@@ -106,7 +109,7 @@ def _linear(call: Call) -> Made:
 
 
 def _norm(kind: str, *weights: int) -> Rule:
-    """Return the rule of a norm over the last axis, with weights at these argument positions."""
+    """Return the rule of a norm over the last axis. `weights` are the argument positions of its weights."""
 
     def rule(call: Call) -> Made:
         fits = len(call.args) > weights[-1] and len(call.args[1]) == 1
@@ -141,7 +144,7 @@ def _conv2d(call: Call) -> Made:
 
 
 def _scaled_dot_product_attention(call: Call) -> Made:
-    """Convert attention of [batch, heads, tokens, size].  Masks and scales are not supported."""
+    """Convert attention of [batch, heads, tokens, size]. Masks and scales are not supported."""
     if call.argument(3, "attn_mask") is not None or call.argument(6, "scale") is not None:
         return None
 
@@ -156,7 +159,7 @@ def _scaled_dot_product_attention(call: Call) -> Made:
 
 
 _PASSED_ON = "to _to_copy contiguous clone detach alias lift_fresh_copy dropout feature_dropout type_as"
-"""Operators that return their input.  Dropouts do so except for random zeros."""
+"""Operators that return their input. For dropouts, this holds if no number is set to 0, as in inference."""
 _RESHAPES = "view reshape _unsafe_view unsqueeze squeeze flatten unflatten view_as reshape_as"
 _OF_EACH = "silu relu tanh sigmoid neg exp sqrt log sin cos abs erf reciprocal"
 
@@ -184,10 +187,13 @@ _RULES: dict[str, Rule] = {
     "conv2d": _conv2d,
     "scaled_dot_product_attention": _scaled_dot_product_attention,
 }
-"""Conversion rules by PyTorch's name of the operator."""
+"""Conversion rules, by PyTorch's name of the operator."""
 
 
 def operations(call: Call) -> Made:
-    """Write the operations that are equivalent to an operator; None if it has no rule or the rule does not apply."""
+    """Add the operations that are equivalent to an operator, and return its output.
+
+    Return None if the operator has no rule or the rule does not apply.
+    """
     rule, first = _RULES.get(call.kind), call.argument(0)
     return rule(call) if rule and isinstance(first, Value | list) else None

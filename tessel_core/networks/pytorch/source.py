@@ -15,7 +15,7 @@ from tessel_core.errors import InputError
 
 
 def asked_function(target: str) -> tuple[str, str]:
-    """Split `FILE.py:FUNCTION`.  Raises InputError for another form, or if the file does not exist."""
+    """Split `FILE.py:FUNCTION`. Raises InputError for another form, or if the file does not exist."""
     path, colon, name = target.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise InputError(target, "must be FILE.py:FUNCTION, such as model.py:build")
@@ -26,9 +26,9 @@ def asked_function(target: str) -> tuple[str, str]:
 
 @contextmanager
 def no_silent_exit() -> Iterator[None]:
-    """Make `os._exit` raise SystemExit, because it would end this process without a message.
+    """Make `os._exit` raise SystemExit. Otherwise it would end this process without a message.
 
-    In child processes that the file forks, `os._exit` still works.
+    In child processes that the user's file starts by a fork, `os._exit` still works.
     """
     leave, here = os._exit, os.getpid()
 
@@ -45,7 +45,7 @@ def no_silent_exit() -> Iterator[None]:
 
 
 def made_by(path: str, name: str) -> Any:
-    """Execute a file and return the result of one of its functions.  Raises InputError if there is no such function."""
+    """Execute a file and return the result of one of its functions. Raises InputError if it lacks this function."""
     spec = spec_from_file_location(Path(path).stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -62,7 +62,10 @@ def made_by(path: str, name: str) -> Any:
 
 
 def call(where: str, run: Callable[[], Any]) -> Any:
-    """Return the result of a user's code.  Raises InputError with the exception that it raised and its line."""
+    """Run a user's code and return its result.
+
+    If the code raises an exception, raise InputError with the exception and its line number.
+    """
     try:
         return run()
     except InputError:
