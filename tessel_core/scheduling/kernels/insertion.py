@@ -19,7 +19,11 @@ from numpy.typing import NDArray
 
 from tessel_core.compiled import compiled, inlined
 from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.kernels.lists import Rules, change, place_all, rules_copy, set_rules
 from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
+
+_PAUSES_SHARE = 0.3
+"""Share of the tries that change the pauses. All others change the rules of the list schedule."""
 
 
 class Pauses(NamedTuple):
@@ -238,24 +242,50 @@ def _compact(tables: Tables, starts: IntColumn) -> int:
 
 
 @compiled
-def vary_pauses(
-    tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pauses, starts: IntColumn, makespan: int, tries: int,
-    most: int, seed: int,
+def insert_into_lists(
+    tables: Tables, part: Tables, tied: IntColumn, rules: Rules, pauses: Pauses, starts: IntColumn, tries: int,
+    spread: float, seed: int,
 ) -> tuple[Pauses, int]:  # fmt: skip
-    """Try `tries` random pauses of at most `most` ticks in total. Return the best pauses and the least makespan.
+    """List the `tied` blocks by `rules` and insert all others, `tries` times. Return the pauses and the makespan.
 
-    `starts` has the schedule of `makespan`, which is negative without a schedule. It gets the best one.
+    All but the first try change the rules or the pauses at random, and keep changes that make the schedule no longer.
+    `starts` gets the shortest schedule. The makespan is -1 without one. `part` has the tables of the tied blocks.
     """
     np.random.seed(seed)
-    found, length = np.empty_like(starts), int(tied_starts.max())
-    longest = int((tables.duration * lines.free).max())
-    for _ in range(tries):
-        width = longest * 2 ** max(0, np.random.randint(-2, 5))
-        count = np.int64(most * np.random.random()) // width
-        spacing = 1 + length // max(1, count)
-        trial = Pauses(np.random.randint(spacing), spacing, width if count else 0)
-        ends = insert_all(tables, lines, tied_starts, trial, found)
-        if ends >= 0 and (makespan < 0 or ends < makespan):
+    free = np.ones(starts.shape[1], np.bool_)
+    free[tied] = False
+    found, listed, tied_starts = starts.copy(), np.zeros((starts.shape[0], tied.size), np.int64), np.zeros_like(starts)
+    makespan, kept = -1, rules_copy(rules)
+    for i in range(tries):
+        trial = pauses
+        if i and np.random.random() < _PAUSES_SHARE:
+            trial = _random_pauses(tables, free, listed)
+        elif i:
+            for _ in range(1 + np.random.randint(3)):
+                change(part, rules, spread)
+        ends = place_all(part, rules, listed, UNLIMITED)
+        if ends >= 0:
+            for j in range(tied.size):
+                tied_starts[:, tied[j]] = listed[:, j]
+            ends = insert_all(tables, lines_of(tables, free, tied_starts), tied_starts, trial, found)
+        if ends >= 0 and (makespan < 0 or ends <= makespan):
+            if ends < makespan or makespan < 0:
+                starts[:] = found
             pauses, makespan = trial, ends
-            starts[:] = found
+            set_rules(kept, rules)
+        else:
+            set_rules(rules, kept)
     return pauses, makespan
+
+
+@compiled
+def _random_pauses(tables: Tables, free: NDArray[np.bool_], listed: IntColumn) -> Pauses:
+    """Return pauses of random width that last in total at most as long as all free runs on a device."""
+    longest, most = int((tables.duration * free).max()), 0
+    for d in range(tables.capacity.size):
+        on = tables.on[tables.on_row[d] : tables.on_row[d + 1]]
+        most = max(most, int((tables.duration[on] * free[on]).sum()) * listed.shape[0])
+    width = longest * 2 ** max(0, np.random.randint(-2, 5))
+    count = np.int64(most * np.random.random()) // width
+    spacing = 1 + int(listed.max()) // max(1, count)
+    return Pauses(np.random.randint(spacing), spacing, width if count else 0)

@@ -46,9 +46,8 @@ def warm() -> None:
     cycles.time_runs(timing, 2, np.zeros(2, dtype=np.int64))
     cycles.shorten_circles(tables, circles, 1, 0.0, 1, 1, 0)
     timetables.fit_period(tables, np.arange(2), 2, starts[:1], circles, 1, 0)
-    pauses, lines = insertion.Pauses(0, 1, 0), insertion.lines_of(tables, np.zeros(2, np.bool_), starts)
-    insertion.insert_all(tables, lines, starts, pauses, starts.copy())
-    insertion.vary_pauses(tables, lines, starts, pauses, starts.copy(), -1, 1, 1, 0)
+    pauses = insertion.Pauses(0, 1, 0)
+    insertion.insert_into_lists(tables, tables, np.arange(2), rules, pauses, starts, 1, 1.0, 0)
     BeamSearch(plan, 2, {(0, 0): 0}, [((1, 0), (0, 1))]).search(1, 100, 0, lambda: False)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.kernels.insertion import Pauses, insert_all, lines_of, vary_pauses
+from tessel_core.scheduling.kernels.insertion import Pauses, insert_into_lists
 from tessel_core.scheduling.kernels.lists import Rules, evolve, place_all, restart, rules_copy
 from tessel_core.scheduling.kernels.tables import UNLIMITED, backwards, tables_of
 from tessel_core.scheduling.structure import all_tied, part_of, path_lengths
@@ -32,8 +32,8 @@ _HANDICAP_SPREAD = 0.05
 """Standard deviation of one change of a handicap, as a share of the busiest device's work."""
 
 
-_INSERTION_COST = 3
-"""Runs that a list search places while a free or tied run is inserted."""
+_INSERTION_COST = 4
+"""Runs that a list search places in the time in which a run is inserted."""
 
 _KIND_PRIORITIES = {BlockKind.BACKWARD: 2, BlockKind.FORWARD: 1, BlockKind.OTHER: 1, BlockKind.WEIGHT: 0}
 
@@ -200,14 +200,7 @@ class InsertionSearch(ListSearch):
         part, number = part_of(searched, tied), {b: i for i, b in enumerate(tied)}
         part_order = [number[b] for b in (order[::-1] if from_the_end else order) if b in number]
         self._clock = ListSearch(part, part_order, micro_batches, "advanced", seed)
-        self._tied, self._free = (
-            list(tied),
-            np.array([b not in number for b in range(len(plan.blocks))], dtype=np.bool_),
-        )
-        self._pauses = Pauses(0, 1, 0)
-        work = [sum(plan.blocks[b].duration for b in on if self._free[b]) for on in plan.blocks_on]
-        self._free_work = max(work)
-        """Work of one micro-batch's free blocks on the device that has most of it."""
+        self._tied, self._pauses = np.array(tied, dtype=np.int64), Pauses(0, 1, 0)
 
     def restart(self, tries: int) -> None:
         """Build `tries` schedules of the tied blocks, and insert the others into the shortest."""
@@ -215,12 +208,14 @@ class InsertionSearch(ListSearch):
         self._insert(1)
 
     def evolve(self, tries: int | None = None) -> None:
-        """Evolve the schedule of the tied blocks and the pauses in turn."""
+        """Evolve the schedule of the tied blocks until it stalls, and then the whole schedule."""
         self.slices += 1
         before = self.makespan
         if self._clock.makespan < 0 or (tries is None and self._clock.idle_slices < _MAX_STALLED_PRACTICE_SLICES):
             self._clock.evolve(tries)
-        self._insert(max(1, _RUNS_PER_SLICE // _INSERTION_COST // self._starts.size) if tries is None else tries)
+            self._insert(1)
+        else:
+            self._insert(max(2, _RUNS_PER_SLICE // _INSERTION_COST // self._starts.size) if tries is None else tries)
         self.idle_slices = 0 if self.makespan != before else self.idle_slices + 1
 
     def kicked(self, seed: int) -> InsertionSearch:
@@ -243,17 +238,12 @@ class InsertionSearch(ListSearch):
         return other if other.makespan >= 0 else None
 
     def _insert(self, tries: int) -> None:
-        """Insert the free blocks with the best pauses so far, and `tries` times with other pauses."""
-        if self._clock.makespan < 0:
-            return
-        tied_starts = np.zeros_like(self._starts)
-        tied_starts[:, self._tied] = self._clock.starts
-        lines, starts = lines_of(self._tables, self._free, tied_starts), np.zeros_like(self._starts)
-        makespan = insert_all(self._tables, lines, tied_starts, self._pauses, starts)
-        most = len(starts) * self._free_work
-        self._pauses, makespan = vary_pauses(
-            self._tables, lines, tied_starts, self._pauses, starts, makespan, tries, most, self._next_seed()
-        )
+        """Insert the free blocks by the current rules and pauses, and evolve both for the other `tries`."""
+        starts = np.zeros_like(self._starts)
+        self._pauses, makespan = insert_into_lists(
+            self._tables, self._clock._tables, self._tied, self._clock._rules, self._pauses, starts, tries,
+            self._spread, self._next_seed(),
+        )  # fmt: skip
         self._keep(makespan, starts)
 
 
