@@ -199,20 +199,20 @@ class InsertionSearch(ListSearch):
         searched = backwards(plan) if from_the_end else plan
         part, number = part_of(searched, tied), {b: i for i, b in enumerate(tied)}
         part_order = [number[b] for b in (order[::-1] if from_the_end else order) if b in number]
-        self._clock = ListSearch(part, part_order, micro_batches, "advanced", seed)
+        self._part = ListSearch(part, part_order, micro_batches, "advanced", seed)
         self._tied, self._pauses = np.array(tied, dtype=np.int64), Pauses(0, 1, 0)
 
     def restart(self, tries: int) -> None:
         """Build `tries` schedules of the tied blocks, and insert the others into the shortest."""
-        self._clock.restart(tries)
+        self._part.restart(tries)
         self._insert(1)
 
     def evolve(self, tries: int | None = None) -> None:
         """Evolve the schedule of the tied blocks until it stalls, and then the whole schedule."""
         self.slices += 1
         before = self.makespan
-        if self._clock.makespan < 0 or (tries is None and self._clock.idle_slices < _MAX_STALLED_PRACTICE_SLICES):
-            self._clock.evolve(tries)
+        if self._part.makespan < 0 or (tries is None and self._part.idle_slices < _MAX_STALLED_PRACTICE_SLICES):
+            self._part.evolve(tries)
             self._insert(1)
         else:
             self._insert(max(2, _RUNS_PER_SLICE // _INSERTION_COST // self._starts.size) if tries is None else tries)
@@ -221,19 +221,17 @@ class InsertionSearch(ListSearch):
     def kicked(self, seed: int) -> InsertionSearch:
         """Return a search with a few random changes of the rules for tied blocks."""
         other = copy.copy(self)
-        other._clock = self._clock.kicked(seed)
+        other._part = self._part.kicked(seed)
         other._seed, other.makespan, other.slices, other.idle_slices = seed, -1, 0, 0
         return other
 
     def stretched(self, micro_batches: int) -> InsertionSearch | None:
         """Return a search with the current rules and another number of micro-batches, or None if they deadlock."""
-        other = copy.copy(self)
-        clock = self._clock.stretched(micro_batches)
-        other._starts = other._best = np.zeros((micro_batches, len(self.plan.blocks)), dtype=np.int64)
-        other.makespan = -1
-        if clock is None:
+        other, part = copy.copy(self), self._part.stretched(micro_batches)
+        if part is None:
             return None
-        other._clock = clock
+        other._starts = other._best = np.zeros((micro_batches, len(self.plan.blocks)), dtype=np.int64)
+        other._part, other.makespan = part, -1
         other._insert(1)
         return other if other.makespan >= 0 else None
 
@@ -241,7 +239,7 @@ class InsertionSearch(ListSearch):
         """Insert the free blocks by the current rules and pauses, and evolve both for the other `tries`."""
         starts = np.zeros_like(self._starts)
         self._pauses, makespan = insert_into_lists(
-            self._tables, self._clock._tables, self._tied, self._clock._rules, self._pauses, starts, tries,
+            self._tables, self._part._tables, self._tied, self._part._rules, self._pauses, starts, tries,
             self._spread, self._next_seed(),
         )  # fmt: skip
         self._keep(makespan, starts)
