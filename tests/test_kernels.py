@@ -35,9 +35,10 @@ from tessel_core.scheduling.kernels.timetables import fit_period
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
 from tessel_core.scheduling.search.circle_search import CircleSearch
-from tessel_core.scheduling.search.list_search import RULES, ListSearch
+from tessel_core.scheduling.search.list_search import RULES, InsertionSearch, ListSearch, lists_by_every_rule
 from tessel_core.scheduling.search.neighbourhood import solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch, shorten
+from tessel_core.scheduling.structure import all_tied
 
 EFFORT = Effort(0.3, 1, 0, repeatable=True)
 TIGHT = ["k-shape-4", "zb-v-4", "x-shape-4", "v-shape-4", "m-shape-4"]
@@ -157,6 +158,50 @@ def test_a_handicap_finds_what_no_list_without_one_can() -> None:
     evolved = ListSearch(plan, plan.topological_order, 32, "advanced", 0)
     evolved.evolve(3000)
     assert evolved.makespan < 0.97 * plain.makespan
+
+
+@pytest.mark.parametrize("from_the_end", [False, True])
+@pytest.mark.parametrize("sample", ["evoformer-4", "m-shape-4", "nn-shape-8", "nn-eager-4", "finetune-4"])
+def test_inserted_blocks_keep_the_rules(sample: str, from_the_end: bool) -> None:
+    plan = load_sample(sample)
+    search = InsertionSearch(plan, all_tied(plan), plan.topological_order, 12, 0, from_the_end=from_the_end)
+    search.restart(2)
+    before = search.makespan
+    search.evolve(10)
+    assert 0 < search.makespan <= before
+    again, longer = search.kicked(1), search.stretched(20)
+    assert longer is not None
+    again.evolve(2)
+    for each, micro_batches in ((search, 12), (again, 12), (longer, 20)):
+        found = Schedule.from_starts(plan, each.starts)
+        assert (found.makespan, found.micro_batches) == (each.makespan, micro_batches)
+        assert not broken_rules(found)
+
+
+@every_plan
+def test_blocks_are_inserted_into_random_plans(seed: int) -> None:
+    plan, order = fitting(seed)
+    for search in lists_by_every_rule(plan, order, 6, 0):
+        if isinstance(search, InsertionSearch):
+            search.restart(2)
+            search.evolve(5)
+            assert search.makespan < 0 or not broken_rules(Schedule.from_starts(plan, search.starts))
+
+
+def test_forward_passes_that_hold_no_memory_do_not_delay_those_that_do() -> None:
+    plan = load_sample("evoformer-4")
+    plain, inserting = [], []
+    for search in lists_by_every_rule(plan, plan.topological_order, 32, 0):
+        search.restart(8)
+        (inserting if isinstance(search, InsertionSearch) else plain).append(search.makespan)
+    assert min(inserting) < 0.95 * min(plain)
+
+
+def test_only_blocks_that_change_no_limited_memory_are_free() -> None:
+    plan = load_sample("nn-shape-4")
+    free = {block.name for b, block in enumerate(plan.blocks) if b not in all_tied(plan)}
+    assert free == {"E", "Eb"}, "D runs between blocks that hold memory"
+    assert all_tied(plan.with_capacity(None)) == []
 
 
 def test_the_plan_backwards_twice_is_the_plan() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessel_core.model import MicroBatchPlan
@@ -114,6 +114,43 @@ def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int
         hold.amount
         for hold in memory_intervals_on(plan, device)
         if reaches(hold.acquire, during.acquire) and reaches(during.release, hold.release)
+    )
+
+
+def tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
+    """Yield sets of blocks of which none can get far ahead of another.
+
+    A successor cannot get ahead of its predecessor. On a device with limited memory, an acquiring block cannot get far
+    ahead of its releasing block.
+    """
+    import networkx as nx
+
+    ties: nx.DiGraph[int] = nx.DiGraph()
+    ties.add_edges_from((before, after) for before, after, _ in plan.arcs)
+    for d, device in enumerate(plan.devices):
+        if device.activation_capacity is not None:
+            ties.add_edges_from((hold.release, hold.acquire) for hold in memory_intervals_on(plan, d))
+    for tied in nx.strongly_connected_components(ties):
+        if len(tied) > 1:
+            yield sorted(tied)
+
+
+def all_tied(plan: MicroBatchPlan) -> list[int]:
+    """Return all blocks that memory ties to others, and the blocks between them."""
+    tied = sum(1 << b for each in tied_by_memory(plan) for b in each)
+    before = 0
+    for b in range(len(plan.blocks)):
+        before |= plan.ancestors[b] if tied >> b & 1 else 0
+    return [b for b in range(len(plan.blocks)) if tied >> b & 1 or (before >> b & 1 and plan.ancestors[b] & tied)]
+
+
+def part_of(plan: MicroBatchPlan, blocks: Collection[int]) -> MicroBatchPlan:
+    """Return the plan with only some of its blocks, in their order, and the dependencies between those."""
+    names = {plan.blocks[b].name for b in blocks}
+    return replace(
+        plan,
+        blocks=tuple(block for block in plan.blocks if block.name in names),
+        dependencies=tuple(dep for dep in plan.dependencies if {dep.predecessor, dep.successor} <= names),
     )
 
 

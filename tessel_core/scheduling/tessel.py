@@ -103,7 +103,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion.go_on(config.polish, completing, proved=found.proved)
     cut_short = completion.cut_short
     minimise_all_runs(incumbent, replace(effort, seed=effort.seed + 1), control)
-    if not incumbent.proved and _kernels_ready(control):
+    if not (incumbent.proved and found.proved) and _kernels_ready(control):
         last_s = 0.0 if found.proved or effort.repeatable else _LAST_SHARE * config.time_limit
         _shorten_all(portfolio or lists(), search, last_s, control)
     if not found.proved:

@@ -77,12 +77,12 @@ TIGHT = (
     ("V", 8, 6, Fraction(16, 3), True),
     ("finetune", 4, 3, Fraction(5), True),
     ("AlphaFold", 4, 3, Fraction(4), True),
-    ("M", 4, 4, Fraction(20, 3), False),
+    ("M", 4, 4, Fraction(31, 5), False),
     ("M", 4, 3, Fraction(23, 3), False),
     ("NN", 4, 5, Fraction(17, 2), True),
     ("NN", 4, 4, Fraction(9), True),
     ("V", 8, 7, Fraction(32, 7), True),
-    ("finetune", 4, 4, Fraction(25, 6), False),
+    ("finetune", 4, 4, Fraction(41, 10), False),
 )
 # (shape, capacity, micro-batches of the lazy search or None for the fast one, name of the shape in the published code)
 PEER = (

@@ -223,15 +223,15 @@ def evolve(tables: Tables, rules: Rules, starts: IntColumn, makespan: int, tries
     old = rules_copy(rules)
     for _ in range(tries):
         for _ in range(1 + np.random.randint(3)):
-            _change(tables, rules, spread)
+            change(tables, rules, spread)
         length = place_all(tables, rules, found, makespan if makespan >= 0 else UNLIMITED)
         if length >= 0 and (makespan < 0 or length <= makespan):
             if length < makespan or makespan < 0:
                 starts[:] = found
             makespan = length
-            _set(old, rules)
+            set_rules(old, rules)
         else:
-            _set(rules, old)
+            set_rules(rules, old)
     return makespan
 
 
@@ -243,7 +243,8 @@ def rules_copy(rules: Rules) -> Rules:
 
 
 @compiled
-def _set(target: Rules, source: Rules) -> None:
+def set_rules(target: Rules, source: Rules) -> None:
+    """Copy the rules of `source` to `target`."""
     target.priority[:] = source.priority
     target.age[:] = source.age
     target.handicap[:] = source.handicap
@@ -252,7 +253,7 @@ def _set(target: Rules, source: Rules) -> None:
 
 
 @compiled
-def _change(tables: Tables, rules: Rules, spread: float) -> None:
+def change(tables: Tables, rules: Rules, spread: float) -> None:
     """Make one random change of a priority, a handicap, the weight of age, or the use or guard of memory."""
     priority, handicap, capacity = rules.priority, rules.handicap, rules.capacity
     blocks = priority.size

@@ -13,7 +13,7 @@ import numpy as np
 
 from tessel_core.control import Abandonable, Control
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.scheduling.kernels import cycles, lists, orders, timetables
+from tessel_core.scheduling.kernels import cycles, insertion, lists, orders, timetables
 from tessel_core.scheduling.kernels.tables import tables_of
 
 _ALONE = "alone"
@@ -46,6 +46,8 @@ def warm() -> None:
     cycles.time_runs(timing, 2, np.zeros(2, dtype=np.int64))
     cycles.shorten_circles(tables, circles, 1, 0.0, 1, 1, 0)
     timetables.fit_period(tables, np.arange(2), 2, starts[:1], circles, 1, 0)
+    pauses = insertion.Pauses(0, 1, 0)
+    insertion.insert_into_lists(tables, tables, np.arange(2), rules, pauses, starts, 1, 1.0, 0)
     BeamSearch(plan, 2, {(0, 0): 0}, [((1, 0), (0, 1))]).search(1, 100, 0, lambda: False)
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.kernels.insertion import Pauses, insert_into_lists
 from tessel_core.scheduling.kernels.lists import Rules, evolve, place_all, restart, rules_copy
 from tessel_core.scheduling.kernels.tables import UNLIMITED, backwards, tables_of
-from tessel_core.scheduling.structure import path_lengths
+from tessel_core.scheduling.structure import all_tied, part_of, path_lengths
 
 Priorities = NDArray[np.float64]
 
@@ -30,6 +31,9 @@ _CHANGED_PRIORITIES = 3
 _HANDICAP_SPREAD = 0.05
 """Standard deviation of one change of a handicap, as a share of the busiest device's work."""
 
+
+_INSERTION_COST = 4
+"""Runs that a list search places in the time in which a run is inserted."""
 
 _KIND_PRIORITIES = {BlockKind.BACKWARD: 2, BlockKind.FORWARD: 1, BlockKind.OTHER: 1, BlockKind.WEIGHT: 0}
 
@@ -174,6 +178,73 @@ class ListSearch:
         return self._seed * 7919 % 2**31
 
 
+class InsertionSearch(ListSearch):
+    """A list search of the `tied` blocks only, into whose schedules all other blocks are inserted.
+
+    Blocks that hold no limited memory can wait. A list schedule of all blocks often lets them delay blocks that hold
+    memory, and so wastes it.
+    """
+
+    def __init__(
+        self,
+        plan: MicroBatchPlan,
+        tied: Sequence[int],
+        order: Sequence[int],
+        micro_batches: int,
+        seed: int,
+        *,
+        from_the_end: bool = False,
+    ) -> None:
+        super().__init__(plan, order, micro_batches, "advanced", seed, from_the_end=from_the_end)
+        searched = backwards(plan) if from_the_end else plan
+        part, number = part_of(searched, tied), {b: i for i, b in enumerate(tied)}
+        part_order = [number[b] for b in (order[::-1] if from_the_end else order) if b in number]
+        self._part = ListSearch(part, part_order, micro_batches, "advanced", seed)
+        self._tied, self._pauses = np.array(tied, dtype=np.int64), Pauses(0, 1, 0)
+
+    def restart(self, tries: int) -> None:
+        """Build `tries` schedules of the tied blocks, and insert the others into the shortest."""
+        self._part.restart(tries)
+        self._insert(1)
+
+    def evolve(self, tries: int | None = None) -> None:
+        """Evolve the schedule of the tied blocks until it stalls, and then the whole schedule."""
+        self.slices += 1
+        before = self.makespan
+        if self._part.makespan < 0 or (tries is None and self._part.idle_slices < _MAX_STALLED_PRACTICE_SLICES):
+            self._part.evolve(tries)
+            self._insert(1)
+        else:
+            self._insert(max(2, _RUNS_PER_SLICE // _INSERTION_COST // self._starts.size) if tries is None else tries)
+        self.idle_slices = 0 if self.makespan != before else self.idle_slices + 1
+
+    def kicked(self, seed: int) -> InsertionSearch:
+        """Return a search with a few random changes of the rules for tied blocks."""
+        other = copy.copy(self)
+        other._part = self._part.kicked(seed)
+        other._seed, other.makespan, other.slices, other.idle_slices = seed, -1, 0, 0
+        return other
+
+    def stretched(self, micro_batches: int) -> InsertionSearch | None:
+        """Return a search with the current rules and another number of micro-batches, or None if they deadlock."""
+        other, part = copy.copy(self), self._part.stretched(micro_batches)
+        if part is None:
+            return None
+        other._starts = other._best = np.zeros((micro_batches, len(self.plan.blocks)), dtype=np.int64)
+        other._part, other.makespan = part, -1
+        other._insert(1)
+        return other if other.makespan >= 0 else None
+
+    def _insert(self, tries: int) -> None:
+        """Insert the free blocks by the current rules and pauses, and evolve both for the other `tries`."""
+        starts = np.zeros_like(self._starts)
+        self._pauses, makespan = insert_into_lists(
+            self._tables, self._part._tables, self._tied, self._part._rules, self._pauses, starts, tries,
+            self._spread, self._next_seed(),
+        )  # fmt: skip
+        self._keep(makespan, starts)
+
+
 def _by_rank(values: Sequence[int]) -> Priorities:
     """Return priorities as evenly spaced ranks, so that a random change has the same effect for every rule."""
     known, ranks = np.unique(values, return_inverse=True)
@@ -181,8 +252,16 @@ def _by_rank(values: Sequence[int]) -> Priorities:
 
 
 def lists_by_every_rule(plan: MicroBatchPlan, order: Sequence[int], micro_batches: int, seed: int) -> list[ListSearch]:
-    """Return two searches per rule, forwards and from the end, each with its own seed."""
-    return [
+    """Return two searches per rule, forwards and from the end, each with its own seed.
+
+    If memory ties only some of the blocks together, searches that insert the others come last.
+    """
+    by_rule = [
         ListSearch(plan, order, micro_batches, rule, seed + i, from_the_end=from_the_end)
         for i, (rule, from_the_end) in enumerate(product(RULES, (False, True)))
     ]
+    tied = all_tied(plan)
+    if not 0 < len(tied) < len(plan.blocks):
+        return by_rule
+    inserting = [InsertionSearch(plan, tied, order, micro_batches, seed, from_the_end=end) for end in (False, True)]
+    return [*by_rule, *inserting]

@@ -18,7 +18,7 @@ from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.timing import earliest_starts
-from tessel_core.scheduling.structure import memory_intervals_on
+from tessel_core.scheduling.structure import tied_by_memory
 
 _STATES_PER_SECOND = 8_000
 """Rough number of states visited per second. It limits the size of the graphs that are explored."""
@@ -35,7 +35,7 @@ def states_bound(
     other and all of K in time, so cutting out the time in which they run leaves a schedule of K. Lags and all other
     blocks are ignored. `known` is the period of a known schedule, above which the search does not look.
     """
-    for tied in _tied_by_memory(plan):
+    for tied in tied_by_memory(plan):
         aside = _set_aside(plan, tied)
         unit = gcd(*(plan.blocks[b].duration for b in tied))
         one_by_one = sum(plan.blocks[b].duration for b in tied)
@@ -50,24 +50,6 @@ def states_bound(
             if ratio is not None:
                 least = max(least, aside + unit * ratio)
     return least
-
-
-def _tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
-    """Yield sets of blocks of which none can get far ahead of another.
-
-    A successor cannot get ahead of its predecessor. On a device with limited memory, an acquiring block cannot get far
-    ahead of its releasing block.
-    """
-    import networkx as nx
-
-    ties: nx.DiGraph[int] = nx.DiGraph()
-    ties.add_edges_from((before, after) for before, after, _ in plan.arcs)
-    for d, device in enumerate(plan.devices):
-        if device.activation_capacity is not None:
-            ties.add_edges_from((hold.release, hold.acquire) for hold in memory_intervals_on(plan, d))
-    for tied in nx.strongly_connected_components(ties):
-        if len(tied) > 1:
-            yield sorted(tied)
 
 
 def _set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
