@@ -1,11 +1,13 @@
 """Benchmark of the parts of the schedule search: each part is switched off in turn, and compared with the full search.
 
-    python tests/benchmarks/ablation.py                       # all parts, about two hours on one core
+    python tests/benchmarks/ablation.py                       # all parts, many hours on one core
     python tests/benchmarks/ablation.py --off circles windows --questions tight --seeds 0 1
     python tests/benchmarks/ablation.py --file results.jsonl  # adds results to a file, and reads those that are there
 
-Every search has one worker, its clock counts CPU time, and its slices and calls of CP-SAT have limits in work. So a
-busy machine changes little. A part that the full search never calls cannot change its answer, and is not run without
+All results of one file need the same `--seconds`.
+
+Every search has one worker. Its clock counts CPU time, and its slices and calls of CP-SAT have limits in work, so that
+a busy machine changes little. A part that the full search never calls cannot change its answer, and is not run without
 it. The row `seed + 1` compares the full search with itself under the next seed. Smaller differences are chance.
 """
 
@@ -43,10 +45,11 @@ from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
 MICRO_BATCHES = 32
 CLOCK_RATE = 0.5
-"""Seconds on the clock of a search per second of CPU time, so that limits in work end it, and not its clock."""
+"""Seconds on the clock of a search per second of CPU time. So limits in work end most searches before their clock."""
 SLACK = 20
 """Calls of CP-SAT count wall time. They may take this many times what is left on the clock of the search."""
-FULL, OTHER_SEED = "full", "seed + 1"
+OTHER_SEED = "seed + 1"
+"""Row that compares the full search with itself."""
 
 
 def _nothing(*_args: object, **_options: object) -> None: ...
@@ -72,7 +75,6 @@ CIRCLES = circle_search.CircleSearch
 PARTS: dict[str, tuple[Site, ...]] = {
     "lists": ((portfolio.METHODS, "list", _nothing), (portfolio.Portfolio, "begin", _no_lists)),
     "orders": ((portfolio.METHODS, "order", _nothing), (time_optimal._Search, "_reorder", _nothing)),
-    "neighbourhoods": ((portfolio.METHODS, "neighbourhood", _nothing),),
     "horizons": ((portfolio.METHODS, "horizon", _nothing),),
     "devices": ((portfolio.METHODS, "devices", _nothing),),
     "circles": ((CIRCLES, "advance", _nothing), (CIRCLES, "close_long", _nothing)),
@@ -89,7 +91,6 @@ PARTS: dict[str, tuple[Site, ...]] = {
     "periodic middle": ((completion.Completion, "_middle", lambda *_: False),),
     "polishing": ((completion.Completion, "polish", _nothing),),
     "all runs": ((runs_model, "minimise_all_runs", _nothing),),
-    "at the bound": ((time_optimal._Search, "_decide_at_bound", _nothing),),
     "published orders": tuple((each, "published_starts", lambda *_: iter(())) for each in (completion, quick)),
     "beams": ((finish.Finish, "_beams", _nothing),),
 }

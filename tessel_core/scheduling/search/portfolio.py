@@ -4,7 +4,6 @@ Work comes in slices of a fifth of a second or more. Kinds that succeed often ge
 
 - *list*: evolve the rules of list schedules, forwards and from the end.
 - *order*: tabu search on the orders of the shortest schedules.
-- *neighbourhood*: CP-SAT reorders a window of time of the shortest schedule.
 - *horizon*: ask CP-SAT for any schedule that ends by a time between bound and best. It finds one, or raises the bound.
 - *devices*: bound the makespan by the rules of a few devices.
 """
@@ -27,7 +26,6 @@ from tessel_core.scheduling.search.devices_bound import devices_bound
 from tessel_core.scheduling.search.devices_model import MAX_RUNS, schedule_within
 from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.list_search import RULES, ListSearch, lists_by_every_rule
-from tessel_core.scheduling.search.neighbourhood import Windows, solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, work_off
 
@@ -45,10 +43,8 @@ _MAX_MAKESPAN_RATIO = 1.02
 """List schedules longer than this times the best makespan get no tabu search."""
 _MAX_STALLED_ORDER_SLICES = 6
 """Drop a tabu search after this many slices without improvement."""
-_WINDOW_S, _HORIZON_S, _DEVICES_S = 1.5, 1.5, 3.0
-"""Time limits of one window, one horizon and the devices bound."""
-_MAX_NEIGHBOURHOOD_RUNS = 50_000
-"""Largest number of runs in a schedule for neighbourhoods. Above, building the model takes longer than solving it."""
+_HORIZON_S, _DEVICES_S = 1.5, 3.0
+"""Time limits of one horizon and of the devices bound."""
 _MIN_SUCCESS_RATE = 0.08
 """Kinds of work are chosen as if they succeeded at least this often."""
 _LEARNING_RATE = 0.15
@@ -81,7 +77,6 @@ class Portfolio:
 
     def __post_init__(self) -> None:
         self._chance, self._seed = random.Random(self.effort.seed), self.effort.seed
-        self._windows = Windows(self.effort.seed)
         self._pays = dict.fromkeys(METHODS, 0.5)
         self._left = max(1, int(self.effort.seconds * SLICES_PER_SECOND))
         self._reach = 0.5
@@ -205,19 +200,6 @@ class Portfolio:
 
     # Questions to CP-SAT
 
-    def _free_window(self, control: Control) -> _Slice | None:
-        if self.incumbent.runs > _MAX_NEIGHBOURHOOD_RUNS:
-            return None
-        incumbent, window, effort = self.incumbent, self._windows.next(), self.effort.within(_WINDOW_S)
-        work = partial(solve_window, incumbent.plan, incumbent.starts, window, incumbent.bound, effort, control)
-
-        def finish(found: tuple[Verdict, IntColumn | None]) -> bool:
-            verdict, starts = found
-            self._windows.learn(verdict)
-            return incumbent.offer(starts, "neighbourhood")
-
-        return _Slice("neighbourhood", work, finish)
-
     def _ask_horizon(self, control: Control) -> _Slice | None:
         """Ask for a schedule that ends by a time between the bound and the best makespan."""
         incumbent = self.incumbent
@@ -264,7 +246,6 @@ class Method:
 METHODS = {
     "list": Method(1, Portfolio._some_list),
     "order": Method(1, Portfolio._some_order),
-    "neighbourhood": Method(5, Portfolio._free_window),
     "horizon": Method(6, Portfolio._ask_horizon),
     "devices": Method(12, Portfolio._bound_devices),
 }
