@@ -17,7 +17,7 @@ from helpers.seeds import one_in
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
-from tessel_core.cpsat import Effort, Verdict
+from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.samples import load_sample
@@ -36,7 +36,6 @@ from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
 from tessel_core.scheduling.search.circle_search import CircleSearch
 from tessel_core.scheduling.search.list_search import RULES, InsertionSearch, ListSearch, lists_by_every_rule
-from tessel_core.scheduling.search.neighbourhood import solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch, shorten
 from tessel_core.scheduling.structure import all_tied
 
@@ -376,31 +375,3 @@ def test_reversals_on_a_circle_leave_what_a_fresh_start_finds() -> None:
                 assert circles.height[stops].sum() == 1
                 assert (circles.held[stops] >= 0).all()
                 assert (circles.held[stops] <= tables.capacity[d]).all()
-
-
-@every_plan
-def test_a_freed_window_keeps_the_rules_and_is_shorter(seed: int) -> None:
-    plan, order = fitting(seed)
-    start = one_after_the_other(plan, order).expand(12)
-    for window in ((0.0, 0.5), (0.3, 0.8), (0.5, 1.0)):
-        verdict, starts = solve_window(plan, start.starts, window, 0, EFFORT, Control())
-        if starts is None:
-            assert verdict is Verdict.IMPOSSIBLE
-            continue
-        found = Schedule.from_starts(plan, starts)
-        assert not broken_rules(found)
-        assert found.makespan < start.makespan
-
-
-def test_windows_of_fine_costs_keep_the_rules() -> None:
-    plan = load_sample("gpt-13b-split-v-8")
-    search = ListSearch(plan, plan.topological_order, 24, "advanced", 0)
-    search.restart(1)
-    shorter = 0
-    for begin in (0.0, 0.2, 0.4, 0.6, 0.8):
-        _, starts = solve_window(plan, search.starts, (begin, begin + 0.2), 0, replace(EFFORT, seconds=2.0), Control())
-        if starts is not None:
-            found = Schedule.from_starts(plan, starts)
-            assert not broken_rules(found)
-            shorter += found.makespan < search.makespan
-    assert shorter

@@ -557,7 +557,7 @@ def test_where_the_kernels_are_not_ready_in_time_a_search_does_without(monkeypat
     assert not broken_rules(report.solution)
     assert report.period_per_micro_batch is not None
     assert report.period_per_micro_batch >= report.period_bound
-    assert not {"circles", "order", "neighbourhood"} & {news.by for news in report.history}
+    assert not {"circles", "order"} & {news.by for news in report.history}
 
 
 def test_more_micro_batches_than_a_model_holds_are_scheduled_soon_and_cancelled_at_once() -> None:

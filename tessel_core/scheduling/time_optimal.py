@@ -68,7 +68,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
 
 
 class _Search:
-    """Steps that shorten an incumbent: reorder runs, ask for a schedule at the bound, then minimise."""
+    """Steps that shorten an incumbent: reorder runs, then minimise."""
 
     def __init__(self, incumbent: Incumbent, effort: Effort, control: Control) -> None:
         self.incumbent, self.effort, self.control = incumbent, effort, control
@@ -79,7 +79,7 @@ class _Search:
 
     def run(self) -> None:
         """Run the steps until the incumbent meets its bound or time ends."""
-        for step in (self._reorder, self._decide_at_bound, self._minimise):
+        for step in (self._reorder, self._minimise):
             if not (self.incumbent.proved or self.control.stopped):
                 step()
 
@@ -91,26 +91,14 @@ class _Search:
         shorter = shorten(self.plan, self.incumbent.starts, self.incumbent.bound, effort, self.control)
         self._offer(shorter, "order")
 
-    def _decide_at_bound(self) -> None:
-        """Ask for a schedule at the bound. That is much easier than minimising, and the bound is often met."""
-        from tessel_core.cpsat import Verdict, ask
-        from tessel_core.scheduling.search.runs_model import RunsModel
-
-        bound = self.incumbent.bound
-        model = RunsModel(self.coarse, self.incumbent.micro_batches, self._in_quanta(bound))
-        effort = replace(self.effort.within(self.effort.seconds / 4), relaxation=False)
-        answer = ask(model.cp, effort, self.control, presolve=False)
-        if answer.verdict is Verdict.IMPOSSIBLE and self.quantum == 1:
-            self.incumbent.raise_bound(bound + 1, "all runs")
-        elif answer.verdict.found:
-            self._offer(model.starts(answer), "all runs")
-
     def _minimise(self) -> None:
         from tessel_core.cpsat import ask
         from tessel_core.scheduling.search.runs_model import RunsModel
 
         incumbent, exact = self.incumbent, self.quantum == 1
-        model = RunsModel(self.coarse, incumbent.micro_batches, self._in_quanta(incumbent.makespan))
+        # On a coarse plan, the horizon has room for rounding.
+        horizon = incumbent.makespan // self.quantum + (0 if exact else len(self.plan.blocks))
+        model = RunsModel(self.coarse, incumbent.micro_batches, horizon)
         model.hint(incumbent.starts // self.quantum)
         model.minimise_makespan(incumbent.bound // self.quantum - (0 if exact else len(self.plan.blocks)))
 
@@ -125,10 +113,6 @@ class _Search:
             self._offer(model.starts(answer), "all runs")
             if exact:
                 incumbent.raise_bound(min(incumbent.makespan, round(answer.bound)), "all runs")
-
-    def _in_quanta(self, ticks: int) -> int:
-        """Convert a horizon to quanta. On a coarse plan, add room for rounding."""
-        return ticks if self.quantum == 1 else ticks // self.quantum + len(self.plan.blocks)
 
     def _offer(self, starts: IntColumn, by: str) -> None:
         """Time the order of a schedule exactly, and offer the result to the incumbent."""

@@ -4,7 +4,6 @@ Work comes in slices of a fifth of a second or more. Kinds that succeed often ge
 
 - *list*: evolve the rules of list schedules, forwards and from the end.
 - *order*: tabu search on the orders of the shortest schedules.
-- *neighbourhood*: CP-SAT reorders a window of time of the shortest schedule.
 - *horizon*: ask CP-SAT for any schedule that ends by a time between bound and best. It finds one, or raises the bound.
 - *devices*: bound the makespan by the rules of a few devices.
 """
@@ -27,7 +26,6 @@ from tessel_core.scheduling.search.devices_bound import devices_bound
 from tessel_core.scheduling.search.devices_model import MAX_RUNS, schedule_within
 from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.list_search import RULES, ListSearch, lists_by_every_rule
-from tessel_core.scheduling.search.neighbourhood import Windows, solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, work_off
 
@@ -45,12 +43,8 @@ _MAX_MAKESPAN_RATIO = 1.02
 """List schedules longer than this times the best makespan get no tabu search."""
 _MAX_STALLED_ORDER_SLICES = 6
 """Drop a tabu search after this many slices without improvement."""
-_WINDOW_S, _HORIZON_S, _DEVICES_S = 1.5, 1.5, 3.0
-"""Time limits of one window, one horizon and the devices bound."""
-_SLICES_PER_TASK = {"list": 1, "order": 1, "neighbourhood": 5, "horizon": 6, "devices": 12}
-"""Time that one task of each kind takes, in slices."""
-_MAX_NEIGHBOURHOOD_RUNS = 50_000
-"""Largest number of runs in a schedule for neighbourhoods. Above, building the model takes longer than solving it."""
+_HORIZON_S, _DEVICES_S = 1.5, 3.0
+"""Time limits of one horizon and of the devices bound."""
 _MIN_SUCCESS_RATE = 0.08
 """Kinds of work are chosen as if they succeeded at least this often."""
 _LEARNING_RATE = 0.15
@@ -83,12 +77,11 @@ class Portfolio:
 
     def __post_init__(self) -> None:
         self._chance, self._seed = random.Random(self.effort.seed), self.effort.seed
-        self._windows = Windows(self.effort.seed)
-        self._pays = dict.fromkeys(_SLICES_PER_TASK, 0.5)
+        self._pays = dict.fromkeys(METHODS, 0.5)
         self._left = max(1, int(self.effort.seconds * SLICES_PER_SECOND))
         self._reach = 0.5
         """Distance of the next horizon from the bound, as a share of the gap."""
-        self._bounding, self._horizon_open = False, True
+        self._bounded, self._horizon_open = False, True
         self._round_slices = _SLICES_PER_HALVING_ROUND
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
         self.lists = lists_by_every_rule(plan, self.order, micro_batches, self.effort.seed)
@@ -130,22 +123,14 @@ class Portfolio:
         """Draw the kind of the next slice by its recent rate of success per time."""
         if self.effort.repeatable and self._left <= 0:
             return None
-        kinds = [kind for kind in self._pays if kind != "devices" or not self._bounding]
-        weights = [max(_MIN_SUCCESS_RATE, self._pays[kind]) / _SLICES_PER_TASK[kind] for kind in kinds]
-        makers: dict[str, Callable[[], _Slice | None]] = {
-            "list": self._some_list,
-            "order": self._some_order,
-            "neighbourhood": lambda: self._free_window(control),
-            "horizon": lambda: self._ask_horizon(control),
-            "devices": lambda: self._bound_devices(control),
-        }
-        while any(weights):
-            kind = self._chance.choices(kinds, weights)[0]
-            task = makers[kind]()
+        weights = {kind: max(_MIN_SUCCESS_RATE, self._pays[kind]) / METHODS[kind].slices for kind in METHODS}
+        while weights:
+            kind = self._chance.choices(list(weights), list(weights.values()))[0]
+            task = METHODS[kind].task(self, control)
             if task is not None:
-                self._left -= _SLICES_PER_TASK[kind]
+                self._left -= METHODS[kind].slices
                 return task
-            weights[kinds.index(kind)] = 0.0
+            del weights[kind]
         return None
 
     def _offer(self, search: ListSearch | OrderSearch, kind: str) -> bool:
@@ -162,7 +147,7 @@ class Portfolio:
         self._busy.add(id(search))
         return _Slice("list", search.evolve, lambda _: self._offer(search, "list"))
 
-    def _some_list(self) -> _Slice | None:
+    def _some_list(self, _control: Control) -> _Slice | None:
         """Continue the surviving list search with the fewest slices. After each round, drop the worse half."""
         if len(self.lists) > _SURVIVING_LIST_SEARCHES and min(each.slices for each in self.lists) >= self._round_slices:
             self.lists = sorted(self.lists, key=_by_makespan)[: -(-len(self.lists) // 2)]
@@ -187,7 +172,7 @@ class Portfolio:
 
     # Orders
 
-    def _some_order(self) -> _Slice | None:
+    def _some_order(self, _control: Control) -> _Slice | None:
         """Continue the most promising tabu search. Start new ones from the lists and the incumbent if there is room."""
         self._orders = [each for each in self._orders if each.idle_slices < _MAX_STALLED_ORDER_SLICES]
         best = self.incumbent.starts
@@ -215,19 +200,6 @@ class Portfolio:
 
     # Questions to CP-SAT
 
-    def _free_window(self, control: Control) -> _Slice | None:
-        if self.incumbent.runs > _MAX_NEIGHBOURHOOD_RUNS:
-            return None
-        incumbent, window, effort = self.incumbent, self._windows.next(), self.effort.within(_WINDOW_S)
-        work = partial(solve_window, incumbent.plan, incumbent.starts, window, incumbent.bound, effort, control)
-
-        def finish(found: tuple[Verdict, IntColumn | None]) -> bool:
-            verdict, starts = found
-            self._windows.learn(verdict)
-            return incumbent.offer(starts, "neighbourhood")
-
-        return _Slice("neighbourhood", work, finish)
-
     def _ask_horizon(self, control: Control) -> _Slice | None:
         """Ask for a schedule that ends by a time between the bound and the best makespan."""
         incumbent = self.incumbent
@@ -250,13 +222,34 @@ class Portfolio:
 
         return _Slice("horizon", work, finish)
 
-    def _bound_devices(self, control: Control) -> _Slice:
+    def _bound_devices(self, control: Control) -> _Slice | None:
         """Compute the devices bound. This is done once."""
-        incumbent, self._bounding = self.incumbent, True
+        if self._bounded:
+            return None
+        incumbent, self._bounded = self.incumbent, True
         effort = replace(self.effort.within(_DEVICES_S), workers=1)
         plan, micro_batches, known = incumbent.plan, incumbent.micro_batches, incumbent.makespan
         work = partial(devices_bound, plan, micro_batches, incumbent.bound, effort, control, known=known)
         return _Slice("devices", work, lambda found: incumbent.raise_bound(found, "bound"))
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of the portfolio."""
+
+    slices: int
+    """Time that one task takes, in slices."""
+    task: Callable[[Portfolio, Control], _Slice | None]
+    """Returns the next task, or None if there is none now."""
+
+
+METHODS = {
+    "list": Method(1, Portfolio._some_list),
+    "order": Method(1, Portfolio._some_order),
+    "horizon": Method(6, Portfolio._ask_horizon),
+    "devices": Method(12, Portfolio._bound_devices),
+}
+"""The methods among which a portfolio divides its time."""
 
 
 def _by_makespan(search: ListSearch) -> float:
