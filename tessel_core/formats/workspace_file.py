@@ -1,7 +1,8 @@
 """The format tessel-workspace, version 1: a user's work on one plan in one file.
 
-This module reads the parts with a format of their own: the plans, the opened schedule, the graph and the mesh.  Each
-plan is stored once, and other parts refer to it by its position.  The rest is JSON that only the workbench interprets.
+This module reads the parts that have their own file formats: the plans, the opened schedule, the graph and the mesh.
+Each plan is stored once, and other parts refer to it by its position. The rest is JSON that only the workbench
+interprets.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class WorkspaceFile:
 
     name: str
     plans: tuple[MicroBatchPlan, ...]
-    """Distinct plans that are open, part of a question or compared."""
+    """Distinct plans: the open one, those of stored questions, and those that are compared."""
     opened: ScheduleFile | None = None
     """Schedule that was opened with the plan.  The referee has not checked it yet."""
     graph: GraphFile | None = None

@@ -85,4 +85,4 @@ _SHAPE = Codec(_numbers_from, list)
 _TENSOR = Record(Tensor, shape=_SHAPE)
 _NODE = Record(OnnxNode, attributes=_by_key(Codec(_attribute_from)), arguments=_by_key(_SHAPE, int))
 NETWORK = Record(OnnxNetwork, tensors=_by_key(_TENSOR), nodes=list_of(_NODE))
-"""Record with which one process passes a network to another."""
+"""Codec with which the process that reads a model returns the network."""
