@@ -4,7 +4,8 @@ There are three arguments. Each also holds for the forward and the backward part
 
 - The devices together do all the work (`priced_work`).
 - Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`).
-- Some device has several of many groups. The least load with them is a minimum cut too (`pigeonhole_bound`).
+- Some device has several of many groups. The least load of a device with these groups is a minimum cut too
+(`pigeonhole_bound`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 
 _MAX_PRICES = 256
 _UNITS = 2.0**48
-"""Integer units in the sum of all capacities of a minimum cut. Capacities are rounded down, so the bound holds."""
+"""Number of integer units into which the sum of all capacities of a minimum cut is divided.
+
+Capacities are rounded down to units, so the bound remains valid.
+"""
 _MAX_CANDIDATES = 32
 """Largest number of groups from which the pigeonhole argument chooses."""
 _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000

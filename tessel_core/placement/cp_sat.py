@@ -22,7 +22,7 @@ from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain
 
 _START_IDEALS = 100_000
-"""Largest number of ideals in the search for a contiguous first split, which takes a few seconds."""
+"""Largest number of ideals in the search for a contiguous first split. That search takes a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A lower bound on the largest load of a layout: groups are spread over the devices without regard to the flow.
+"""A lower bound on the largest load of a layout. It lets groups be on any device, without regard to the flow.
 
 If groups repeat, as the layers of a network do, the share of a device is given by the number of groups of each kind.
 """
@@ -16,7 +16,10 @@ from tessel_core.placement.layout_task import LayoutTask
 from tessel_core.placement.pipeline import EQUAL_LOADS, Floats
 
 _MAX_SHARES = 5_000
-"""Largest number of shares of a device. With more, the dynamic program takes longer than a second."""
+"""Largest number of ways to choose how many groups of each kind a device has.
+
+With more, the dynamic program takes longer than a second.
+"""
 
 Counts = tuple[tuple[int, ...], ...]
 """Numbers of groups, shaped (kinds, places)."""
@@ -24,7 +27,10 @@ Counts = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Spread:
-    """The least largest load of a spread, and its numbers of groups. Infinite and None if no spread fits."""
+    """The least largest load when groups are spread freely, and the numbers of groups on each device.
+
+    Infinite and None if nothing fits in memory.
+    """
 
     load: float
     counts: Counts | None
