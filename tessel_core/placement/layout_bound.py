@@ -22,7 +22,10 @@ With more, the dynamic program takes longer than a second.
 """
 
 Counts = tuple[tuple[int, ...], ...]
-"""Numbers of groups, shaped (kinds, places)."""
+"""Number of groups of each kind on each device, shaped (kinds, places).
+
+A place is a position in `LayoutTask.devices`.
+"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,10 @@ def _stage(task: LayoutTask, members: tuple[int, ...]) -> int | None:
 
 
 def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) -> Floats:
-    """Return the load of each share of the place. Infinite above `most`, beyond the capacity, or without support."""
+    """Return the load of a device for each choice of groups.
+
+    Infinite above `most`, beyond the capacity, or without support.
+    """
     time, held = task.time[place], task.static + task.least_in_flight[place] * task.activation
     fixed = [v for v, (first, last) in enumerate(task.windows) if first == last and task.place_of[first] == place]
     load, memory = np.full(shape, time[fixed].sum()), np.full(shape, held[fixed].sum())
@@ -84,7 +90,7 @@ def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) ->
 
 
 def _shares(load: Floats) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Yield the possible shares of a place with their loads."""
+    """Yield each possible choice of groups for a device, with its load."""
     for share in np.argwhere(np.isfinite(load)).tolist():
         yield tuple(share), float(load[tuple(share)])
 

@@ -28,9 +28,12 @@ _TENURE = 6
 _TABU_SLOTS = 2**18
 """Size of the hash table of tabu pairs."""
 _MAX_ROUNDS = 300
-"""Policy iteration takes a few rounds. More than this many means that rounding errors keep it going."""
+"""Largest number of rounds of policy iteration.
+
+Usually a few are enough. More than this means that rounding errors prevent its end.
+"""
 _PRECISION = 1e-9
-"""Differences below this share of the period are rounding errors."""
+"""Differences below this fraction of the period count as rounding errors."""
 _NOWHERE = -1e300
 
 

@@ -18,11 +18,11 @@ from tessel_core.scheduling.structure import path_lengths
 
 WIDTHS = (30, 100, 300, 1_000, 3_000, 10_000)
 _MAX_WIDTH_TIMES_RUNS = 2_000_000
-"""Largest width times runs. Wider beams take too long for what they find."""
+"""Largest product of the width of a beam and the number of runs. Wider beams rarely find better schedules in time."""
 _SCORE_NOISE = 1e-3
-"""Largest random change of a score, as a share of it."""
+"""Largest random change of a score, as a fraction of the score."""
 _MAX_SOLE_BLOCKS = 62
-"""Largest number of sole blocks, which are bits of one integer."""
+"""Largest number of sole blocks (see `_sole`). Each is one bit of an integer of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)

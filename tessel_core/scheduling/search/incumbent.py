@@ -13,7 +13,7 @@ def makespan_of(plan: MicroBatchPlan, starts: IntColumn) -> int:
 
 
 class Incumbent:
-    """The shortest schedule so far and a lower bound on the makespan. Improvements of both are reported.
+    """The shortest schedule so far, and a lower bound on the makespan. Improvements of either are reported as progress.
 
     `starts` is shaped (micro-batches, blocks). `by` names the method that found a schedule or proved a bound.
     """

@@ -29,7 +29,7 @@ _MIN_FREE_RUNS, _MAX_FREE_RUNS = 30, 400
 
 
 Window = tuple[float, float]
-"""Start and end of a window, as shares of the makespan."""
+"""Start and end of a window, as fractions of the makespan."""
 
 
 class Windows:

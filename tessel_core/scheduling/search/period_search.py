@@ -30,7 +30,10 @@ _MAX_REPEATABLE_ROUNDS = 2
 """Number of rounds with one worker. They usually end before the time limit, so the answer is reproducible."""
 _STATES_BOUND_S = 2.5
 _CIRCLE_S_PER_BLOCK = 0.2
-"""Seconds for circles, per block and per second of a question to CP-SAT, which gets weaker as plans grow."""
+"""Seconds for the search of circles (see `circle_search`), per block and per second of a CP-SAT solve.
+
+CP-SAT needs more time for larger plans, so they get more seconds for circles.
+"""
 _MAX_MODEL_BLOCKS = 150
 """Largest number of blocks times unroll in a modulo model."""
 _MAX_RETIMED_RUNS = 1_500
@@ -107,7 +110,9 @@ class PeriodSearch:
         return FoundPeriod(self._best, self._kept, self.bound)
 
     def begin(self) -> None:
-        """Try the cheap steps: the bound at unroll 1, published and greedy orders, and the states bound."""
+        """Run the steps that take little time: the bound at unroll 1, published and greedy orders, and the states
+        bound.
+        """
         self._at_unroll(0, 1)
         if self.over:
             return
