@@ -25,7 +25,7 @@ class Sent(NamedTuple):
 
 
 class ChannelRun:
-    """Position of each rank in its actions, and contents of the queues."""
+    """State of an execution: the position of each rank in its actions, and the contents of the queues."""
 
     def __init__(self, actions: RankActions, channels: Channels, capacity: int) -> None:
         self.actions, self.channels, self.capacity = actions, channels, capacity

@@ -116,7 +116,10 @@ class Difference:
 
     @property
     def elements(self) -> dict[Element, int]:
-        """Ticks that the later critical path spends more on each element; they sum to the difference in makespan."""
+        """Difference in ticks of each element, critical path of `after` minus that of `before`.
+
+        They sum to the difference in makespan.
+        """
         before, after = self.paths
         return {each: after.ticks[each] - before.ticks[each] for each in Element}
 

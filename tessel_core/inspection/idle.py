@@ -109,7 +109,10 @@ class IdleSplit:
 
 
 def _bound(work: tuple[int, ...], length: Fraction, proved: Fraction | int | None, fits: bool) -> Fraction | None:
-    """Return the larger of the proved bound and the work of the busiest device; None unless the schedule fits."""
+    """Return a lower bound on the length in ticks, or None if the schedule exceeds the memory capacity.
+
+    It is the proved bound or the work of the busiest device, whichever is larger.
+    """
     if not fits:
         return None
     bound = Fraction(max(work) if proved is None else max(*work, proved))

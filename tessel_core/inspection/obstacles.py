@@ -65,10 +65,9 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Obstacles:
-    """The obstacle of each run (row of `schedule`) at its start, seen from its first device.
-
-    If several bind, it is the first that leads back to time 0, or else the first.  The schedule must keep all rules
-    except perhaps the memory rule.  Devices that exceed their capacity count as unlimited.
+    """For each run (row of `schedule`), one obstacle that prevents an earlier start on its first device. If there are
+    several, it is the first from which obstacles lead back to time 0, or else the first of all. The schedule must keep
+    all rules except perhaps the memory rule. Devices that exceed their capacity count as unlimited.
     """
 
     schedule: Schedule

@@ -162,7 +162,7 @@ class Placement(Shown):
 
     @cached_property
     def memory(self) -> tuple[float, ...]:
-        """Bytes that each device holds, with the activations of all micro-batches in flight."""
+        """Bytes that each device holds, including the activations of all micro-batches in flight."""
         layout = layout_of(self)
         if layout is not None:
             return layout_memory(self, layout)

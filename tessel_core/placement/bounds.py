@@ -50,8 +50,8 @@ class PricedWork:
 def priced_work(pipeline: Pipeline) -> PricedWork:
     """Return the best values with a price of 1 for the first class and one common price for the others.
 
-    With two classes, they are the best of all: the dual of spreading every group freely over the classes. The price is
-    then the ratio of some group's two times.
+    With two classes, no other prices give a better bound: this is the dual of the problem that divides every group
+    freely over the classes. The common price is then the ratio of the two times of some group.
     """
     first, *others = pipeline.classes
     if not others:

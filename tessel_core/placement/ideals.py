@@ -91,7 +91,7 @@ class Ideals:
     work: Floats
     """Priced work of each ideal, see `bounds.py`."""
     time: Floats
-    """Time of the groups that a class supports, shaped (classes, ideals)."""
+    """For each ideal, the total time of those of its groups that a class supports, shaped (classes, ideals)."""
     banned: Floats
     """Number of groups that a class does not support, shaped (classes, ideals)."""
     memory: Floats

@@ -209,7 +209,7 @@ class _Window:
         following = [b for b in on if ancestors[b] >> a & 1 and b != r]
         work = sum(duration[b] for b in following)
         self.at_once = at_once
-        """Largest number of micro-batches in the interval at once."""
+        """Largest number of micro-batches that can be in the interval at the same time."""
         self.head, self.tail = heads[a], tails[r] - duration[r]
         """Longest path to the start of a, and longest path from the end of r."""
         self.hold = duration[a] + longest_from(plan, a, duration)[r] + duration[r]

@@ -46,7 +46,7 @@ class Pins(NamedTuple):
     over: IntColumn
     """For each moment, the time at which all pinned runs that started by then have ended."""
     alike: IntColumn
-    """Micro-batches without pins. The runs of a block come in this order."""
+    """Micro-batches without pins, in the order in which each block runs them."""
     special: IntColumn
     """Micro-batches with pins or orders that have runs without a fixed start."""
     is_special: NDArray[np.bool_]

@@ -38,7 +38,10 @@ _NOWHERE = -1e300
 
 
 class Circles(NamedTuple):
-    """The neighbours of each stop on its device, the height of the arc to the next one, and the memory held before."""
+    """Circular orders of the runs on each device. A stop is a run on one device.
+
+    The arrays give the neighbours of each stop, the height of the arc to the next stop, and the memory held before it.
+    """
 
     following: IntColumn
     preceding: IntColumn
@@ -65,7 +68,7 @@ class Timing(NamedTuple):
     mark: IntColumn
     trail: IntColumn
     far: IntColumn
-    """One number: the height of joining arcs if no arc has a negative height."""
+    """Array with one number: the height of joining arcs (see `Timing`) if no arc has a negative height."""
 
 
 @compiled

@@ -45,7 +45,7 @@ class Incumbent:
         return self.makespan <= self.bound
 
     def offer(self, starts: IntColumn | None, by: str) -> bool:
-        """Keep a schedule if it is shorter. Return whether it is."""
+        """Keep a schedule if it is shorter than the incumbent. Return whether it was kept."""
         if starts is None or (makespan := self.length(starts)) >= self.makespan:
             return False
         self.makespan, self.starts = makespan, starts
