@@ -161,7 +161,7 @@ def shares_of(
 
 
 def _spans(program: RankProgram, runs: Sequence[Run | None]) -> Iterator[Span]:
-    """Yield the range of operations of each run in a rank's program."""
+    """Yield a `Span` for each run: the range of its operations in a rank's program."""
     first = 0
     for run, ops in groupby(program.ops, key=lambda each: runs[each.place]):
         end = first + sum(1 for _ in ops)

@@ -247,10 +247,12 @@ def _named_numbers(placement: Placement, numbers: tuple[int, ...] | None) -> tup
 
 
 def assignment_document(placement: Placement) -> dict[str, Any]:
-    """Return the placement as in a file: operator name to device name, or to a list of names for several devices.
+    """Return the placement as a JSON object, as it is written to a file.
 
-    Placements for latency also have `subgraphs`: operator name to the subgraph's index on its device, 0 on hosts.
-    Layouts with several stages per device also have `stages`: operator name to stage.
+    It maps the name of an operator to the name of its device, or to a list of names if it has several.
+
+    For a latency, `subgraphs` maps the name of an operator to the index of its subgraph on its device (0 on hosts). For
+    layouts with several stages per device, `stages` maps the name of an operator to its stage.
     """
     assignment = {"assignment": _ASSIGNMENT.write(_named_devices(placement))}
     numbered = ("subgraphs", placement.subgraphs), ("stages", placement.stages)

@@ -210,7 +210,7 @@ def named(find: Callable[[str], Any]) -> Codec:
 
 
 def or_null(codec: Codec | Record[Any], instead: object = None) -> Codec:
-    """Return a codec that also allows null, which is read as `instead`.  None is written as null."""
+    """Return a codec that also allows null. Null is read as the value `instead`, and None is written as null."""
     read, write = codec.read, codec.write
     return Codec(
         lambda value, where: instead if value is None else read(value, where),

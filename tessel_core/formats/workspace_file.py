@@ -51,7 +51,7 @@ class WorkspaceFile:
         return self.plan_at(Fields(dict(self.rest), ""))
 
     def plan_at(self, fields: Fields) -> MicroBatchPlan:
-        """Return the plan whose index in the workspace is under the key `plan`."""
+        """Return the plan to which an object of the file refers. Its key `plan` has the position in `plans`."""
         position = fields.integer("plan", least=0)
         if position >= len(self.plans):
             why = f"must be a position in the {len(self.plans)} plans, got {position}"

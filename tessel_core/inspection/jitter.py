@@ -33,7 +33,8 @@ _MAX_RUNS_DRAWN = 20_000_000
 _CACHED_DURATIONS, _MAX_DURATIONS, _MIN_CHUNK_DRAWS = 1_000_000, 16_000_000, 128
 """A chunk has as many durations as fit the cache, or more (up to 128 MB) if it would have fewer than 128 draws."""
 _ROUNDING = 1e-9
-"""Largest relative difference of sums of the same durations in another order, which count as a tie."""
+"""Makespans with a smaller relative difference count as equal, because the order of addition changes a sum of floats.
+"""
 _SAME_WORK = 1e-3
 """Largest relative difference of amounts of work that count as equal.
 

@@ -101,7 +101,7 @@ def parts_of(placement: Placement) -> tuple[tuple[int, ...], ...]:
 
 
 def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: bool) -> list[list[int]]:
-    """Return the predecessors of each part: the parts whose outputs it takes.
+    """Return the predecessors of each part (see `parts_of`): the parts whose outputs it uses.
 
     With `in_order`, a subgraph also follows the previous subgraph of its device.
     """

@@ -187,7 +187,7 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def repetend_makespan(self) -> int | None:
-        """Makespan of the schedule that keeps the steady state, or None if there is no such schedule."""
+        """Makespan of the schedule that repeats the steady state, in ticks. None if there is no such schedule."""
         kept = self.steady if self.kept_period == self.period_per_micro_batch else None
         if self.steady is None and self.drawable is not None and self.drawable.repetend is not None:
             kept = self.drawable

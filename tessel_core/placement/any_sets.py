@@ -54,7 +54,7 @@ _OUTSIDE = -1
 
 
 class Way(Enum):
-    """Way to find another split, as the module's docstring describes."""
+    """Method to find another split. The docstring of the module describes each method."""
 
     FRESH = "fresh"
     REFINE = "refine"

@@ -3,8 +3,8 @@
 There are three arguments. Each also holds for the forward and the backward part of a load alone.
 
 - The devices together do all the work (`priced_work`).
-- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`).
-- Some device has several of many groups. The least load of a device with these groups is a minimum cut too
+- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`). - If there are more groups
+than devices, some device has several groups. The least load of a device with given groups is a minimum cut too
 (`pigeonhole_bound`).
 """
 

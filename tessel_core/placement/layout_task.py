@@ -60,12 +60,12 @@ class LayoutTask:
 
     @cached_property
     def place_of(self) -> tuple[int, ...]:
-        """Place of each stage's device."""
+        """For each stage, the position of its device in `devices`."""
         return tuple(self.layout.device_of(stage, len(self.devices)) for stage in range(self.stages))
 
     @cached_property
     def stages_at(self) -> tuple[tuple[int, ...], ...]:
-        """Stages of the device at each place."""
+        """For each accelerator, the numbers of its stages."""
         return tuple(self.layout.stages_of(place, len(self.devices)) for place in range(len(self.devices)))
 
     @cached_property
@@ -116,7 +116,7 @@ class LayoutTask:
 
     @cached_property
     def class_at(self) -> tuple[DeviceClass, ...]:
-        """Class of the device at each place."""
+        """The `DeviceClass` of each accelerator."""
         class_of = {device: each for each in self.pipeline.classes for device in each.devices}
         return tuple(class_of[device] for device in self.devices)
 
@@ -174,7 +174,7 @@ class LayoutTask:
 
     @cached_property
     def capacity(self) -> Floats:
-        """Capacity of each place in bytes, plus an allowance for rounding."""
+        """Capacity of each accelerator in bytes, plus an allowance for rounding."""
         return np.array([each.capacity for each in self.class_at])
 
     def fits(self, stage_of: Sequence[int]) -> bool:

@@ -222,7 +222,10 @@ def _top_k(call: Call) -> int:
 
 
 def _lrn(call: Call) -> int:
-    """Return the FLOPs of a square, a sum over a window of channels, a product, a sum, a power and a division."""
+    """Return the FLOPs of a local response normalization (LRN).
+
+    Each element needs a square, a sum over a window of channels, a product, a sum, a power and a division.
+    """
     return call.made * (5 + call.integer("size", 1))
 
 

@@ -23,7 +23,7 @@ class OnnxNode:
     op_type: str
     """Operator type, prefixed with its domain if that is not the default one."""
     kind: str
-    """Kind in operator graphs and the cost model."""
+    """Kind of the operator in operator graphs and in the cost model, such as `matmul`."""
     inputs: tuple[str, ...]
     """Input tensors by position; empty text for an omitted optional input."""
     outputs: tuple[str, ...]

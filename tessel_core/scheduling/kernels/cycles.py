@@ -250,7 +250,8 @@ def _worst_circle(timing: Timing) -> tuple[float, int]:
 
 @compiled
 def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
-    """Fill `starts`, one per run, with the earliest that repeat every `period` ticks. Return False if none do.
+    """Fill `starts`, one per run, with the earliest starts that repeat every `period` ticks. Return False if there are
+    none.
 
     Runs are visited in order of `timing.head` as `least_period` sets it, so a few rounds are enough.
     """

@@ -89,9 +89,8 @@ class BeamSearch:
         return BeamResult(None if check_schedule(Schedule.at_starts(self.plan, starts)) else starts)
 
     def search_backwards(self, width: int, limit: int, stopped: Callable[[], bool]) -> BeamResult:
-        """Search on the plan with time reversed, from `limit` down.
-
-        If pinned runs are late, fewer partial schedules reach them this way.
+        """Search on the plan with time reversed: the search places runs from `limit` towards 0. If pinned runs are
+        late, fewer partial schedules reach them this way.
         """
         pinned = {(b, m): limit - start - self._duration(b) for (b, m), start in self._pinned.items()}
         orders = [(second, first) for first, second in self._orders]

@@ -85,8 +85,9 @@ class _Candidate:
 class CircleSearch:
     """A search for repetends of any number of micro-batches, in slices.
 
-    In `order`, one micro-batch alone fits in memory. `bound` is a lower bound on the period per micro-batch. `best` is
-    the best repetend. `kept` is the best with fewer than `micro_batches` in its period, so that a schedule can keep it.
+    `order` lists the blocks so that one micro-batch alone fits in memory. `bound` is a lower bound on the period per
+    micro-batch. `best` is the best repetend. `kept` is the best with fewer than `micro_batches` in its period, so that
+    a schedule can keep it.
     """
 
     plan: MicroBatchPlan

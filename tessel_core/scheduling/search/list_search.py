@@ -60,8 +60,8 @@ comes first.
 class ListSearch:
     """A search that evolves the priorities of one list schedule, from a rule of `RULES` on.
 
-    In `order`, one micro-batch alone fits in memory. With `from_the_end`, the search runs on the plan with time
-    reversed, and so builds schedules from their end.
+    `order` lists the blocks so that one micro-batch alone fits in memory. With `from_the_end`, the search runs on the
+    plan with time reversed, and so builds schedules from their end.
 
     Priorities that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
     """

@@ -67,8 +67,8 @@ def search_period(
 ) -> FoundPeriod:
     """Search for a repetend of least period per micro-batch until it meets the bound or time ends.
 
-    CP-SAT tries unrolls 1 … `max_unroll`, in turn with circles of any number of micro-batches. In `order`, one
-    micro-batch alone fits in memory. It gives the first repetend.
+    CP-SAT tries unrolls 1 … `max_unroll`, in turn with circles of any number of micro-batches. `order` lists the blocks
+    so that one micro-batch alone fits in memory. It gives the first repetend.
     """
     periods = PeriodSearch(plan, maxsize, order, max_unroll, effort, control)
     periods.begin()

@@ -72,7 +72,7 @@ class _Slice:
 
 @dataclass
 class Portfolio:
-    """Searches that improve an incumbent. In `order`, one micro-batch alone fits in memory."""
+    """Searches that improve an incumbent. `order` lists the blocks so that one micro-batch alone fits in memory."""
 
     incumbent: Incumbent
     order: Sequence[int]
