@@ -19,7 +19,7 @@ def gap(objective: Fraction | None, bound: Fraction | None) -> float | None:
 
 
 class Abandonable(threading.Thread):
-    """A daemon thread.  It may still run C++ code after its caller has given up on it or the process exits."""
+    """A daemon thread. It may still run C++ code when its caller no longer waits for it, or when the process exits."""
 
     def __init__(self, target: Callable[[], object]) -> None:
         super().__init__(target=target, daemon=True)
@@ -63,7 +63,7 @@ class Control:
         self._on_progress = on_progress
         self.history: list[Progress] = []
         self.parts: list[Any] = []
-        """Finished parts of the answer, oldest first; the solver may still work on the rest."""
+        """Finished parts of the result, oldest first. The solver may still compute the other parts."""
 
     def cancel(self) -> None:
         """Ask the solver to stop within a second and return its incumbent."""
@@ -72,7 +72,7 @@ class Control:
     def quiet(self) -> Control:
         """Return a control with the same clock and cancel switch that publishes no progress.
 
-        A preliminary search with another objective uses it.
+        It is used for preliminary searches that have another objective.
         """
         quiet = copy.copy(self)
         quiet._on_progress, quiet.history, quiet.parts = None, [], []
@@ -99,9 +99,9 @@ class Control:
         return self.remaining_s <= 0.0
 
     def part(self, seconds: float) -> Control:
-        """Return a control for a part of the work that ends at most `seconds` from now.
+        """Return a control for a part of the work, with a time limit of at most `seconds` from now.
 
-        It shares clock, cancel switch and progress reports with this control.
+        It shares the clock, the cancel switch and the progress reports with this control.
         """
         part = copy.copy(self)
         part._deadline = min(self._deadline, time.monotonic() + seconds)
@@ -116,5 +116,5 @@ class Control:
             self._on_progress(progress)
 
     def deliver(self, part: object) -> None:
-        """Publish a finished part of the answer."""
+        """Publish a finished part of the result."""
         self.parts.append(part)

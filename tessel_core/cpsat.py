@@ -1,4 +1,4 @@
-"""Solve CP-SAT models with a time limit and a cancel switch.  With one worker the answer is repeatable."""
+"""Solve CP-SAT models with a time limit and a cancel switch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Presolve of CP-SAT 9.15 adds coefficients of Booleans in 32 bits.  On overflow i
 reports false optima (or-tools issue 5293; 1.5 % of small splits).  It also adds constraints, hence the margin below
 2**31."""
 _DETERMINISTIC_PER_SECOND = 0.4
-"""Measured units of CP-SAT's deterministic clock per wall second.  Only the length of search slices depends on it."""
+"""Measured number of units of CP-SAT's deterministic clock per wall second.
+
+It only affects how long a repeatable search runs.
+"""
 
 
 class Verdict(Enum):
@@ -64,7 +67,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Answer:
-    """Verdict of a solve, with the solver object that holds its values and bound."""
+    """Outcome of a solve, with the solver object that holds the values of variables and the bound."""
 
     verdict: Verdict
     solver: cp_model.CpSolver

@@ -1,4 +1,4 @@
-"""Tables to which other packages add entries through Python entry points.
+"""Tables of schedulers, placers and others, to which other packages add entries through Python entry points.
 
 A package names its entries in its `pyproject.toml`, under the group of a table:
 
@@ -10,7 +10,7 @@ A package names its entries in its `pyproject.toml`, under the group of a table:
 | `tessel.exports` | `tessel_core.exports.Export` | `tessel_core.exports.EXPORTS` |
 | `tessel.devices` | `tessel_core.costs.devices.DeviceKind` | `tessel_core.costs.devices.DEVICE_KINDS` |
 
-`examples/extension` has one entry for each group.  The command line, the app and the referee follow these tables.
+`examples/extension` has one entry for each group. The command line, the app and the referee read these tables.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _with_named_failures(entry: T, place: str) -> T:
-    """Return the entry with functions whose failures name its package.
+    """Return the entry with wrapped functions. If a function fails, the message names its package.
 
-    Functions called `…objection` return the failure as their text.  All others raise it as InputError.
+    Functions whose name ends in `objection` return the message. All others raise it as InputError.
     """
     functions = {each.name: getattr(entry, each.name) for each in fields(cast(Any, entry))}
     named = {

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 
 def obey(life_line: Connection, last: Callable[[], object] = lambda: None) -> None:
-    """End this process when the parent closes the other end of `life_line` or dies; call `last` before.
+    """End this process when the parent closes its end of the pipe `life_line` or dies. Call `last` first.
 
     A pool cannot end a process in the middle of a call, and a parent killed with SIGKILL cannot end its children.
     This process ignores Ctrl-C, which only the parent handles.

@@ -27,9 +27,11 @@ class Option:
     selects: bool = False
     """Whether the option only selects from the results of one search, without changing the search itself."""
     key: str = ""
-    """Name in files, addresses and digests of questions; empty if it is the name of the field.
+    """Name of the option in files, in web addresses and in the keys of saved results.
 
-    A renamed field keeps its former name here, so that saved results are still found."""
+    Empty if it is the name of the field. A renamed field keeps its former name here, so that saved results are still
+    found.
+    """
 
 
 def option(default: Any, option: Option) -> Any:
@@ -93,7 +95,7 @@ def option_keys(config: object) -> tuple[str, ...]:
 
 
 def search_options(config: object) -> dict[str, Any]:
-    """Return the options that change the search by key: all options without `selects`."""
+    """Return the options that change the search (all without `selects`), by key."""
     return {shown.key or name: value for name, (shown, value) in options_of(config).items() if not shown.selects}
 
 
@@ -139,7 +141,10 @@ def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
 
 
 def _converted(value: object, wanted: type) -> object:
-    """Convert text to a number and 5 to 5.0.  Leave other values as they are for `check_options` to refuse."""
+    """Convert a value to the type of its option: text to a number, or 5 to 5.0.
+
+    Other values are returned unchanged, and `check_options` rejects them.
+    """
     if wanted is bool and isinstance(value, str):
         return {"true": True, "false": False}.get(value, value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

@@ -59,7 +59,7 @@ class Solver:
         return replace(report, solver=self.name, config=config, wall_s=control.elapsed_s, history=history)
 
     def _judge(self, report: Report, referee: Callable[[Report], None]) -> None:
-        """Call the referee.  An answer of another package that it refuses becomes an InputError."""
+        """Check an answer with the referee. If a solver of another package gave an invalid answer, raise InputError."""
         try:
             referee(report)
         except Exception as error:

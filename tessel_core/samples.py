@@ -1,4 +1,4 @@
-"""Catalogue of `sample_models/`: plans, operator graphs and meshes, each with its provenance."""
+"""Catalogue of `sample_models/`: plans, operator graphs and meshes, and where each comes from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
 SAMPLE_FOLDER = BUNDLE / "sample_models"
 WORKED_ANSWER = SAMPLE_FOLDER / "recommended.json"
-"""Saved answer of `tessel recommend` for one model on one cluster, written by tools/make_recommended.py."""
+"""Saved result of `tessel recommend` for one model on one cluster. It is written by tools/make_recommended.py."""
 CATALOGUE = "catalogue.json"
 CATALOGUE_FORMAT = "tessel-catalogue"
 PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"
@@ -112,7 +112,7 @@ def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:
 
 
 def _listed(folder: Path) -> dict[str, tuple[Sample, ...]]:
-    """Return the samples for each key of the catalogue.  Graphs and meshes may be missing."""
+    """Return the samples for each key of the catalogue. The keys for graphs and meshes may be missing."""
     return _read(folder, read_bytes(folder / CATALOGUE))
 
 

@@ -1,7 +1,7 @@
-"""HTML of plans, schedules and other nouns in notebooks.
+"""HTML of plans, schedules and other classes of `tessel_core.model` in notebooks.
 
-The modules of the nouns are in a lower layer than the modules that draw, so they cannot import them.
-`tessel_core/__init__.py` sets `draw` to the notebook export, which is imported when the first noun is shown.
+These classes are in a lower layer than the charts, so they cannot import the charts. `tessel_core/__init__.py` sets
+`draw` to the notebook export, which is imported when a notebook first shows an object.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 draw: Callable[[object], str] | None = None
-"""Function that returns the HTML of a noun; None until the package sets it."""
+"""Function that returns the HTML of an object. None until the package sets it."""
 
 
 class Shown:
-    """Base class of nouns that Jupyter shows as a picture with figures, through `_repr_html_`."""
+    """Base class of objects that Jupyter shows as a picture with numbers, through `_repr_html_`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The optional extra `torch`: whether it is installed, and its names of number formats."""
+"""The optional dependency PyTorch: whether it is installed, and its names of number formats."""
 
 from __future__ import annotations
 

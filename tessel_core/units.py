@@ -1,4 +1,4 @@
-"""Conversion of real costs (floats) to the integers of plans, and of both to text."""
+"""Conversion of times and memory from floats to the integers in plans, and from both to text."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def show_flops(amount: float) -> str:
 
 
 def many(unit: str) -> str:
-    """Return the unit's name after numbers on an axis, in the plural if it has one.
+    """Return the name of a unit for the title of an axis, in the plural if it has one.
 
     >>> many("step"), many("ms"), many("GB")
     ('steps', 'ms', 'GB')

@@ -1,4 +1,4 @@
-"""Order of actions per rank (computing, sends and receives): whether it can deadlock, and how long it takes."""
+"""Checks of the order in which ranks compute, send and receive: whether it can deadlock, and how long it takes."""
 
 from tessel_core.deadlock.actions import Action, ActionKind, RankActions
 from tessel_core.deadlock.certificate import Channels, HangCertificate, Place, Verdict

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class ActionKind(StrEnum):
-    """Kind of an action, by how it depends on other ranks."""
+    """Kind of an action. It decides for which other ranks the action waits."""
 
     LOCAL = "local"
     """Action that waits for no other rank, such as computing or an idle cell."""
@@ -28,7 +28,7 @@ class Action(NamedTuple):
     ranks: tuple[int, ...] = ()
     """Destination of a send, source of a receive, or all ranks of a collective."""
     tensor: Hashable = None
-    """Identity of the tensor.  A send and its receive, or all ranks of a collective, have the same one."""
+    """Identifier of the tensor. It is equal for a send and its receive, and for all ranks of a collective."""
     edge: Hashable = None
     """Edge of the plan along which the tensor flows between the two ranks."""
 

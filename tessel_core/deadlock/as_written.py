@@ -1,4 +1,4 @@
-"""Time a PyTorch CSV schedule with its sends and receives, in the order of the file."""
+"""Compute start times for a PyTorch CSV schedule. Actions run in the order of the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class AsWritten:
 
 
 def timed_as_written(file: PyTorchCsv, receives: Receives) -> AsWritten:
-    """Time the file's own order of actions.  If the file has no sends and receives, those of `csv_actions` are used.
+    """Compute start times for the actions of a file, in their order.
+
+    If the file has no sends and receives, those of `csv_actions` are used.
 
     Durations are those of `csv_schedule`, and a transfer takes no time.  A send starts once the actions before it have
     ended, and does not block its rank.  A wait for a send blocks the rank until the receive is posted.
@@ -112,7 +114,7 @@ class _Need:
     block: int
     micro_batch: int
     tensors: tuple[tuple[int, _Key], ...]
-    """Pairs of the block that makes a tensor, and the tensor."""
+    """Pairs (block that makes the tensor, tensor)."""
 
 
 @dataclass(slots=True)
@@ -122,12 +124,12 @@ class _Rank:
     run: _Run
     number: int
     by_cell: bool
-    """Whether each action is one cell of the rank's row in the file."""
+    """Whether the actions are cells of the file. False if sends and receives were inserted."""
     at: int = 0
     clock: int = 0
     waits: list[ReceiveWait] = field(default_factory=list)
     open: list[ReceiveWait] = field(default_factory=list)
-    """Waits since the last block that the rank computed."""
+    """Waits since the last block that the rank computed, for which the next block is not known yet."""
     receives: dict[_Key, str] = field(default_factory=dict)
 
     @property
@@ -140,7 +142,7 @@ class _Rank:
 
     @property
     def place(self) -> str:
-        """Place of the current action, for messages."""
+        """Place of the current action in the file, for messages."""
         return cell_place(self.number, self.at) if self.by_cell else f"rank {self.number}"
 
     def advance(self) -> bool:
@@ -196,7 +198,7 @@ class _Rank:
             self.clock = sent
 
     def awaits(self) -> tuple[int, str]:
-        """Return the rank for which the current action waits, and a description of the awaited send or receive."""
+        """Return the rank for which the current action waits, and a description of the send or receive."""
         run, action = self.run, self.action
         if action.kind is ActionKind.WAIT:
             return action.ranks[0], f"a receive of the tensor that rank {self.number} sends"
@@ -213,7 +215,7 @@ class _Rank:
 
 
 def _key(action: Action) -> _Key:
-    """Return the tensor of an action; a send, its wait and its receive have the same one."""
+    """Return the tensor of an action. It is equal for a send, the wait for that send, and the receive."""
     assert isinstance(action.edge, tuple)
     assert isinstance(action.tensor, tuple)
     maker, direction = action.edge

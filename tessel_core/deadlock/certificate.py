@@ -1,4 +1,4 @@
-"""Hang certificate: the verdict of a deadlock check, and its explanation in one sentence."""
+"""Hang certificate: the result of a deadlock check, and its explanation in one sentence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Channels(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Verdict of the check.  All but PROCEEDS are errors; if several apply, the first in this order is reported."""
+    """Result of the check. All values except PROCEEDS are errors.
+
+    If several apply, the first of this list is reported.
+    """
 
     PROCEEDS = "proceeds"
     CIRCLE = "circle"
@@ -63,10 +66,11 @@ class HangCertificate:
     places: tuple[Place, ...] = ()
     """Actions that explain the verdict.
 
-    CIRCLE: a shortest cycle, in which each action waits for the next.  NEVER_SATISFIED: the action that cannot
-    complete.  MISMATCHED: the receive or collective, and the action that it meets instead of the expected one."""
+    CIRCLE: the actions of a shortest cycle. Each waits for the next. NEVER_SATISFIED: the action that cannot complete.
+    MISMATCHED: the receive or collective, and the action that it meets instead of the expected one.
+    """
     why: str = ""
-    """Further reason, such as the rank that never joins a collective."""
+    """Further explanation, such as the rank that never joins a collective."""
 
     @property
     def proceeds(self) -> bool:
@@ -75,7 +79,7 @@ class HangCertificate:
 
     @property
     def sentence(self) -> str:
-        """Verdict, its actions and the assumed queues in one sentence without a full stop."""
+        """Sentence with the verdict, its actions and the assumed queues, without a full stop."""
         outstanding = f"{self.capacity or 'no'} send{'' if self.capacity == 1 else 's'} outstanding"
         return f"{self.verdict}: {self._explanation} (one queue for {self.channels.words}, {outstanding}{self._why_so})"
 

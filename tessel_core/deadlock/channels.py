@@ -25,7 +25,7 @@ class Sent(NamedTuple):
 
 
 class ChannelRun:
-    """Position of each rank in its actions, and contents of the queues."""
+    """State of an execution: the position of each rank in its actions, and the contents of the queues."""
 
     def __init__(self, actions: RankActions, channels: Channels, capacity: int) -> None:
         self.actions, self.channels, self.capacity = actions, channels, capacity
@@ -50,9 +50,9 @@ class ChannelRun:
 
     @property
     def racing(self) -> list[int]:
-        """Ranks that can send now, but whose peer could also take the next slot of their shared queue.
+        """Ranks that can send now, and compete with their peer for the next entry of a shared queue.
 
-        If both ranks of a pair are in this state, returns only these two, because no other rank uses their queue.
+        If both ranks of a pair can send, only these two are returned, because no other rank uses their queue.
         """
         if not self._shared:
             return []
@@ -74,9 +74,9 @@ class ChannelRun:
     # Progress of ranks
 
     def settle(self) -> None:
-        """Advance every rank as far as possible, except over sends that race."""
+        """Advance every rank as far as possible. Stop before sends that compete for an entry of a queue."""
         before = None
-        while before != list(self._at.values()):  # progress of one rank may end races of others
+        while before != list(self._at.values()):  # progress of one rank may end the competition between others
             before, ready = list(self._at.values()), deque(self.actions)
             while ready:
                 ready.extend(self._advance(ready.popleft()))
@@ -90,7 +90,7 @@ class ChannelRun:
         self._at[rank] += 1
 
     def _advance(self, rank: int) -> set[int]:
-        """Advance a rank as far as possible.  Returns the ranks that may now proceed, possibly including this one."""
+        """Advance a rank as far as possible. Return the ranks that may be able to proceed now."""
         actions, at, woken = self.actions[rank], self._at, set[int]()
         while at[rank] < len(actions):
             action = actions[at[rank]]
@@ -161,7 +161,7 @@ class ChannelRun:
         self._at[sent.to] += 1
 
     def _note(self, rank: int, other: int, position: int, what: str) -> None:
-        """Record a mismatch, and keep the earliest one by position and rank."""
+        """Record a mismatch. Only the earliest, by position and then by rank, is kept."""
         mismatch = self.place(rank), self.place(other, position), what
         if self.mismatch is None or (mismatch[0].position, rank) < (self.mismatch[0].position, self.mismatch[0].rank):
             self.mismatch = mismatch
@@ -169,7 +169,7 @@ class ChannelRun:
     # Queries of the state
 
     def current(self, rank: int) -> Action | None:
-        """Return the next action of a rank; None if it has completed all, or there is no such rank."""
+        """Return the next action of a rank, or None if all are complete or the rank does not exist."""
         actions = self.actions.get(rank, ())
         at = self._at.get(rank, 0)
         return actions[at] if at < len(actions) else None
@@ -214,7 +214,7 @@ class ChannelRun:
         return []
 
     def between(self, action: Action) -> Hashable:
-        """Return the part of the queue key besides the two ranks: the edge, or None if edges share queues."""
+        """Return the part of a queue's key that is not a rank: the edge, or None if edges share queues."""
         return action.edge if self.channels is Channels.EDGE else None
 
     def rest(self, rank: int) -> Sequence[Action]:

@@ -1,9 +1,9 @@
 """Check whether ranks that send, receive and join collectives, each in its own order, can deadlock.
 
-Ranks are sequential and queues are first in, first out.  An action that can run stays able to run, so one execution
-decides for all of them.  The only exception are the two ranks that share the queue of a `pair`: both can compete for
-the next slot.  The check then tries every order.  It skips this if the actions complete with capacity 0, because they
-then complete with every capacity.
+Ranks are sequential and queues are first in, first out. An action that can run remains able to run, whatever other
+ranks do. So all orders of execution give the same verdict, and one is enough. The only exception is a queue that two
+ranks share (`pair`), because both may compete for its next entry. The check then tries every order. If the actions
+complete with capacity 0, they complete with every capacity, so no orders are tried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tessel_core.deadlock.channels import ChannelRun, Sent
 from tessel_core.errors import InputError
 
 _MAX_RACE_STATES = 3_000
-"""Largest number of states that the check of all orders of racing sends visits."""
+"""Largest number of states to visit when every order of competing sends is tried."""
 _NOBODY_SENDS = "waits forever: nobody sends that tensor"
 _NOBODY_RECEIVES = "waits forever: nobody receives the tensor"
 _HANGS = (Verdict.CIRCLE, Verdict.NEVER_SATISFIED)
@@ -55,9 +55,9 @@ def check_channels(actions: RankActions, channels: Channels, capacity: int = 0) 
 
 
 def _worst_race(start: ChannelRun) -> HangCertificate | None:
-    """Return the certificate of an order of racing sends that hangs, or of any order if none hangs.
+    """Return the certificate of an order of competing sends that hangs, or of any order if none hangs.
 
-    Returns None if there are too many orders to try.
+    The result is None if there are too many orders to try.
     """
     certificate: HangCertificate | None = None
     waiting, seen = [start], {start.state}
@@ -100,7 +100,7 @@ def _certificate(run: ChannelRun) -> HangCertificate:
 
 
 class _Waits:
-    """The ranks for which each blocked rank waits."""
+    """Finds the ranks for which each blocked rank waits."""
 
     def __init__(self, run: ChannelRun) -> None:
         self._run = run
@@ -110,7 +110,7 @@ class _Waits:
         """Actions that can never complete, each with the reason."""
 
     def by_rank(self) -> dict[int, list[int]]:
-        """Return for each blocked rank all ranks that must proceed before it can.  Also fills `never`."""
+        """Return, for each blocked rank, all ranks that must proceed before it can proceed. Also fill `never`."""
         for queue in self._run.queues.values():
             self._receivers(list(queue))
         return {rank: self._of(rank, action) for rank, action in self._blocked.items()}
@@ -133,7 +133,7 @@ class _Waits:
     def _peer(self, rank: int, kind: ActionKind, source: int, to: int, action: Action, why: str) -> list[int]:
         """Return the rank that still has the matching send or receive for the current action of `rank`.
 
-        If no rank has one, returns nothing and records the action in `never`.
+        If no rank has it, return nothing and record the action in `never`.
         """
         if self._left[kind, source, to, self._run.between(action)]:
             return [source if kind is ActionKind.SEND else to]
@@ -188,7 +188,7 @@ def _shortest_circle(waits: Mapping[int, list[int]]) -> list[int]:
     """Return a shortest cycle of ranks, each of which waits for the next; empty if there is none."""
     if not waits:
         return []
-    import networkx as nx  # imported late: it takes a tenth of a second, and most checks find no blocked rank
+    import networkx as nx  # imported here: it takes a tenth of a second, and most checks find no blocked rank
 
     graph = nx.DiGraph((rank, other) for rank, others in waits.items() for other in sorted(others) if other in waits)
     best = list[int]()

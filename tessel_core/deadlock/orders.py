@@ -1,8 +1,9 @@
 """Order of actions on each rank, derived from schedules, programs and PyTorch CSV files.
 
-Runs and transfers of a schedule become events in time.  A run happens at its start.  A transfer happens at the end of
-the run that makes its tensor, before the runs that start at that time.  Each rank executes its events in this global
-order, so sends and receives never wait in a cycle, for all channels and with capacity 0.
+The computations (runs) and transfers of a schedule become events in time. A run happens at its start. A transfer
+happens at the end of the run that makes its tensor, before the runs that start at that time. Each rank executes its
+events in this global order, so sends and receives never wait in a cycle. This holds for all kinds of channels and with
+capacity 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tessel_core.model import Schedule
 
 
 class _Run(NamedTuple):
-    """Work of one or several ranks that starts at one time."""
+    """One block of one micro-batch, with its ranks and its start."""
 
     ranks: tuple[int, ...]
     start: int
@@ -98,7 +99,7 @@ def csv_actions(file: PyTorchCsv) -> RankActions:
 
 
 def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Transfer]) -> RankActions:
-    """Sort all events by time, with transfers before runs, and return the events of each rank."""
+    """Sort all events by time, and return the actions of each rank. Transfers come before runs of the same time."""
     events = list[tuple[int, int, int, int, Action]]()
     for number, run in enumerate(runs):
         together = len(run.ranks) > 1
@@ -173,7 +174,7 @@ def _sending(waiting: StageAction) -> StageAction:
 
 
 _WAY = {"SEND_F": 1, "WAIT_SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "WAIT_SEND_B": -1, "RECV_B": 1}
-"""Offset from a stage to the stage with which it exchanges the tensor, for each kind of action."""
+"""For each kind of action, the difference between the number of the other stage and that of its own stage."""
 
 
 def _of_cell(file: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
@@ -191,7 +192,7 @@ def _of_cell(file: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
 
 @dataclass(slots=True)
 class _Cell:
-    """A cell of the file and its start, in units of one cell."""
+    """A cell of the file and its start time. Every cell takes one unit of time."""
 
     row: int
     text: str
@@ -201,7 +202,10 @@ class _Cell:
 
 
 def _with_transfers(file: PyTorchCsv) -> RankActions:
-    """Insert transfers as if each cell took one unit of time and started as early as possible."""
+    """Insert transfers between the cells.
+
+    For their order, each cell takes one unit of time and starts as early as possible.
+    """
     computed = {action: (row, column) for row, column, action in file.each()}
     cells = [
         [_Cell(row, cell.text, list(_needs(file, cell, row, column, computed))) for column, cell in enumerate(cells)]

@@ -21,7 +21,7 @@ from tessel_core.ir.project import RankOp
 from tessel_core.ir.types import TensorType
 
 _MOVED_AS_BYTES = (torch.int16, torch.bool)
-"""Formats for which gloo or nccl has no collectives.  Their memory is moved as bytes."""
+"""Number formats for which gloo or nccl has no collectives. Their memory is sent as bytes."""
 _MAX_PENDING_SENDS = 64
 """Wait for the oldest send when more than this many are unfinished."""
 
@@ -44,16 +44,16 @@ Made = dict[int, "Tensor | Arriving"]
 
 
 class Talk:
-    """Communication operations of one rank, run in the order of its program.
+    """Runs the communication operations of one rank, in the order of its program.
 
-    Each method named after a pattern runs this rank's part of the operation.  It receives the operation, the inputs on
-    this rank by value number, and the attributes, and returns the outputs on this rank.
+    Each method named after a communication pattern runs this rank's part of that operation. It receives the operation,
+    the inputs on this rank by value number, and the attributes, and returns the outputs on this rank.
     """
 
     def __init__(
         self, rank: Rank, share: Share, held: Callable[[Tensor], None], let_go: Callable[[Tensor], None]
     ) -> None:
-        """Call `held` with each tensor that is being sent, and `let_go` with it once it is received."""
+        """Store two callbacks: `held` for a tensor whose send starts, and `let_go` when the send has ended."""
         self._me, self._place = rank.number, rank.device
         self._types, self._rank_of = share.program.program.types, share.rank_of
         self._groups = rank.groups(share.groups)
@@ -61,7 +61,7 @@ class Talk:
         self._sending = deque[tuple[Any, Tensor]]()
 
     def run(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """Run this rank's part of an operation, one tensor after the other; `given` are the inputs on this rank."""
+        """Run this rank's part of an operation, one tensor after the other. `given` has the inputs on this rank."""
         count = tensors_of(values)
         if count == 1:
             return _PATTERNS[each.op.kind](self, each, given, values)
@@ -102,7 +102,7 @@ class Talk:
         return self._rank_of[self._types[value].device]
 
     def send(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """Send a tensor.  A `delay` sends an empty tensor, whose arrival is the only information."""
+        """Send a tensor. For an operation `delay` the tensor is empty, and only its time of arrival matters."""
         ((taken,), (made,)) = each.op.inputs, each.op.outputs
         if self._rank(taken) == self._rank(made):
             return {made: self._empty(self._types[made])}
@@ -206,7 +206,7 @@ class Talk:
         return {made: Arriving(received, works[-1])}
 
     def exchange_choice(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """Return the choices of this device's experts, from each device in turn, numbered from 0."""
+        """Return, from each device of the group, the choices of experts on this device. Experts are numbered from 0."""
         choice, devices = given[each.inputs[0]], len(each.op.outputs)
         sent, received = self._rows(each, choice, values)
         chosen = torch.cat(self._exchanged(each, choice.reshape(-1).sort().values.split(sent), received))
@@ -214,7 +214,7 @@ class Talk:
         return {each.outputs[0]: chosen[:, None] - first}
 
     def exchange_rows(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """Return the rows for this device's experts, from each device in turn."""
+        """Return, from each device of the group, the rows for experts on this device."""
         rows, choice = (given[value] for value in each.inputs)
         sent, received = self._rows(each, choice, values)
         return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, sent), received))}
@@ -226,14 +226,17 @@ class Talk:
         return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, received), sent))}
 
     def _rows(self, each: RankOp, choice: Tensor, values: Values) -> tuple[list[int], list[int]]:
-        """Return how many rows this device sends to, and receives from, each device of the group."""
+        """Return two lists: how many rows this device sends to each device of the group, and how many it receives."""
         devices = len(each.op.outputs)
         sent = rows_per_device(choice, devices, integer(values, "experts"))
         received = torch.cat(self._exchanged(each, sent.split(1), [1] * devices))
         return sent.tolist(), received.tolist()
 
     def _exchanged(self, each: RankOp, parts: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
-        """Send one of `parts` to each device of the group, and return the parts received, with `rows` rows each."""
+        """Send one of `parts` to each device of the group.
+
+        Return the parts received, whose numbers of rows are `rows`.
+        """
         group = self._group(each)
         if group is None:
             return list(parts)
@@ -248,7 +251,7 @@ class Talk:
         return received
 
     def _all(self, each: RankOp, own: Tensor) -> list[Tensor]:
-        """Return the input of every rank, in the order of the operation's inputs."""
+        """Return the inputs of all ranks of the group, in the order of the operation's inputs."""
         group = self._group(each)
         if group is None or not own.numel():
             return [own] * len(each.op.inputs)

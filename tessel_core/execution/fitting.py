@@ -1,8 +1,8 @@
-"""Fit durations and lags of a plan to a measured run, and predict other schedules with them.
+"""Fit durations and lags of a plan to a measured execution, and predict other schedules with them.
 
-A run starts some time after the last event for which it waited: the previous run on one of its devices, or a
-dependency.  The smallest delay ever observed after each kind of event tells which event was the last.  The fitted
-delay is the median over the runs for which the event was the last.
+A run is one block of one micro-batch. It starts some time after the last event for which it waited: the previous run on
+one of its devices, or a dependency. To find the last event, the smallest delay that was observed after each kind of
+event is added to the time of each event. The fitted delay is the median over the runs for which the event was the last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessel_core.model import Expected, MeasuredRun, MicroBatchPlan, Schedule
 
 
 class _Wait(NamedTuple):
-    """An event for which a run waits: the previous run on its device (`turn`), or a dependency."""
+    """An event for which a run waits: the end of the previous run on its device (`turn`), or a dependency."""
 
     turn: bool
     of: int
@@ -33,7 +33,9 @@ class Fit:
     plan: MicroBatchPlan
     """The plan with fitted lags and the median duration of each block."""
     turns: tuple[int, ...]
-    """Time from the end of each block to the start of the next on its device, if that waits for nothing else."""
+    """Nanoseconds from the end of each block to the start of the next one on its device, if only the device keeps it
+    waiting.
+    """
 
     @classmethod
     def of(cls, plan: MicroBatchPlan, times: Expected) -> Fit:
@@ -43,7 +45,7 @@ class Fit:
         return cls(replace(plan, blocks=tuple(blocks), dependencies=tuple(arcs), time_unit="ns"), times.turn_ns)
 
     def timed(self, schedule: Schedule) -> Schedule:
-        """Return the schedule with the same order, each run as early as the fitted times allow."""
+        """Return a schedule with the same order, in which each run starts as early as the fitted times allow."""
         plan, free = self.plan, [0] * len(self.plan.devices)
         starts = np.zeros((schedule.micro_batches, len(plan.blocks)), dtype=np.int64)
         for b, m in zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True):
@@ -56,7 +58,7 @@ class Fit:
 
 
 def expected(run: MeasuredRun) -> Expected:
-    """Fit block durations, turns and lags to a measured run.
+    """Fit block durations, lags and the time between blocks of a device to a measured execution.
 
     If a dependency was never the last event for a run, its lag is the median lag between devices, or 0 inside a
     device, and at most the smallest delay observed after it.

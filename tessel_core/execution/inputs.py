@@ -1,7 +1,7 @@
-"""Inputs of a program: random numbers from a seed for each tensor of the undistributed network.
+"""Inputs of a program: random numbers for each tensor of the undistributed network.
 
-Each tensor has its own random stream.  So a rank draws only the tensors that it holds, and all strategies get the same
-numbers.
+Each tensor has its own random stream, derived from the seed. So a rank draws only the tensors that it holds, and the
+numbers do not depend on the strategy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import REAL, TensorType
 
 _NO_LIMIT = 2**31 - 1
-"""Limit above all row numbers."""
+"""Limit for tensors whose numbers are not row numbers."""
 
 
 class Drawn(StrEnum):
@@ -36,22 +36,22 @@ class Drawn(StrEnum):
     """Uniform between 0.5 and 1.5."""
     ZEROS = auto()
     ROWS = auto()
-    """Random integers from 0 to below `limit`."""
+    """Random integers from 0 to `limit` - 1, used as row numbers."""
     NUMBERS = auto()
     """Random integers 1, 2 or 3, or booleans."""
     PLACES = auto()
-    """Consecutive integers from 0 modulo `limit`."""
+    """Consecutive integers 0, 1, 2 … modulo `limit`, used as positions."""
     COUNT = auto()
     """The constant `limit`."""
     STEP = auto()
     """Number of the step, from 1."""
     COPY = auto()
-    """Initial values of another tensor."""
+    """A copy of the initial values of another tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Type of one tensor and distribution of its numbers."""
+    """Type of one tensor, and how its numbers are drawn."""
 
     type: TensorType
     how: Drawn
@@ -70,7 +70,7 @@ class SeededInputs:
     seed: int
 
     def whole(self, name: str, step: int) -> Array:
-        """Return the whole tensor as it is at the start of step `step`, counted from 0."""
+        """Return the whole tensor with its values at the start of step `step`, counted from 0."""
         recipe = self.recipes[name]
         if recipe.how is Drawn.COPY:
             return self.whole(recipe.of, step).astype(NUMPY_TYPES[recipe.type.dtype])
@@ -80,7 +80,7 @@ class SeededInputs:
         return _drawn(recipe, np.random.default_rng(stream)).astype(NUMPY_TYPES[recipe.type.dtype])
 
     def some(self, names: Iterable[str]) -> SeededInputs:
-        """Return only the inputs with these names, and the inputs from which these are copied."""
+        """Return the inputs with these names, and those from which they are copied, as a new object."""
         asked = set(names)
         asked |= {self.recipes[name].of for name in asked} - {""}
         return replace(self, recipes={name: self.recipes[name] for name in sorted(asked)})
@@ -148,11 +148,11 @@ def _drawn(recipe: Recipe, draw: np.random.Generator) -> Array:
 _PASSING = frozenset(
     "identity cast reshape transpose permute expand slice part split after split_at send broadcast scatter".split()  # noqa: SIM905
 )
-"""Operations whose outputs contain the numbers of their first input."""
+"""Operations that only move or convert the numbers of their first input."""
 
 
 def _required_recipes(program: Program) -> dict[int, Recipe]:
-    """Return the recipe for each input value whose users need particular numbers."""
+    """Return the recipe for each input whose numbers must be of a particular kind, such as row numbers."""
     given = frozenset(program.inputs)
     origin = {value: value for value in given}
     recipes = dict[int, Recipe]()

@@ -16,8 +16,8 @@ Bytes = int
 def needed_memory(program: Program, *, wide_bf16: bool = False) -> dict[int, Bytes]:
     """Return the peak bytes of values on each device when operations run in the program's order.
 
-    Temporary memory inside operations is not counted.  The number of rows per expert is that of the types, which may
-    differ in a run.  With `wide_bf16`, bf16 is stored as fp32.
+    Temporary memory inside operations is not counted. The types give a fixed number of rows per expert. In a run, it
+    may differ. With `wide_bf16`, bf16 is stored as fp32.
     """
     now, most = defaultdict[int, int](int), dict.fromkeys(program.devices, 0)
     owner, holders = list(range(len(program.types))), [0] * len(program.types)
@@ -29,7 +29,7 @@ def needed_memory(program: Program, *, wide_bf16: bool = False) -> dict[int, Byt
         return of_type.elements * (4 if wide_bf16 and of_type.dtype == "bf16" else WIDTHS[of_type.dtype])
 
     def hold(value: int, kept_by: int) -> None:
-        """Let `value` use the memory of `kept_by`, which may be itself."""
+        """Count `value` as a user of the memory of `kept_by`, which may be `value` itself."""
         root = owner[value] = owner[kept_by]
         holders[root] += 1
         if holders[root] == 1:
@@ -59,7 +59,7 @@ def needed_memory(program: Program, *, wide_bf16: bool = False) -> dict[int, Byt
 
 
 def _memory_of(op: Op) -> tuple[int, ...]:
-    """Return for each output the value whose memory it uses."""
+    """Return, for each output of an operation, the value whose memory it uses."""
     operator = find_operator(op.kind)
     if operator.in_place:
         return op.inputs[: len(op.outputs)]

@@ -32,7 +32,7 @@ class ModuleCosts:
     """Class of the module."""
     forward_s: float
     backward_s: float
-    """Time of both gradients together."""
+    """Seconds to compute the gradients of the input and of the weights together."""
     input_gradient_s: float
     weight_gradient_s: float
     weight_bytes: int
@@ -95,12 +95,11 @@ def profile(target: str, control: Control) -> Profile:
     """Call `FILE.py:FUNCTION` and measure the modules that it returns, on the first GPU or on one CPU thread.
 
     The function returns a list of modules and the input of the first: one micro-batch as a tensor, with samples along
-    axis 0.  Each module takes the output of the module before it.  `control` can stop between two modules.
+    axis 0. Each module takes the output of the module before it. `control` can stop the measurement between two
+    modules. Weights shared by several modules count once, for the first module. A device that runs only a later module
+    holds these weights too, so it needs more memory than the profile says.
 
-    Weights shared by several modules count once, for the first module.  A device that runs only a later module really
-    holds more memory than the profile says.
-
-    Raises InputError if the file or a module cannot be run, or if the function returns anything else.
+    Raises InputError if the file or a module cannot be run, or if the function returns other values.
     """
     path, name = asked_function(target)
     need_torch("tessel profile")
@@ -136,7 +135,7 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
 
 
 def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
-    """Call the user's function and return its modules and its micro-batch.  Raises InputError for anything else."""
+    """Call the user's function and return its modules and its micro-batch. Raise InputError for other return values."""
     import torch
 
     made = call(target, lambda: made_by(path, name))
@@ -161,7 +160,8 @@ def _kind(value: object) -> str:
 def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, Any]) -> tuple[ModuleCosts, Any]:
     """Measure a module and return its costs and its output.
 
-    `kept` holds the storages, by address, that earlier modules save.  The storages of this module are added.
+    `kept` contains the addresses of storages that earlier modules save for the backward pass. The function adds those
+    of this module.
     """
     import torch
 
@@ -202,7 +202,7 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
 
 
 def _feeder(where: str, module: Any, given: Any) -> Callable[[], Any]:
-    """Return a function that makes the module's input: the tensor itself, or a copy if the module changes it."""
+    """Return a function that gives the module's input: the tensor itself, or a copy if the module changes it."""
     try:
         call(where, lambda: module(given))
     except InputError as error:

@@ -74,7 +74,7 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class Asked:
-    """Request of a run: a network, both undistributed and spread over devices, a seed and a number of steps.
+    """Inputs of a run: a network (undistributed and spread over devices), a seed and a number of steps.
 
     Raises InputError if the number of steps or the seed is out of range.
     """
@@ -184,7 +184,7 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
 
 
 def _inputs(model: Distributed, inputs: SeededInputs, step: int, given: dict[int, Array]) -> dict[int, Array]:
-    """Return an array for every input of a step: the given ones, and the others from `inputs`."""
+    """Return an array for every input of a step. Arrays that are not given come from `inputs`."""
     missing = {value: piece for value, piece in model.piece_of.items() if value not in given}
     whole = {name: inputs.whole(name, step) for name in {piece.name for piece in missing.values()}}
     return given | {value: piece.of(whole[piece.name]) for value, piece in missing.items()}

@@ -1,6 +1,8 @@
-"""Stand-ins for the blocks of a plan on one rank.  They take the time and memory of the blocks without real work.
+"""Stand-ins for the blocks of a plan on one rank. They use the time and memory of the blocks, but compute nothing
+useful.
 
-A token carries the time at which its block ended, plus lags.  A block that needs the token waits until that time.
+Blocks exchange tokens instead of real tensors. A token carries the time at which its block ended, plus lags. A block
+that needs the token waits until that time.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ class RankBlocks:
         """Time carried by each token, in nanoseconds of the monotonic clock."""
 
     def memory(self, value: int) -> Tensor:
-        """Allocate and write the memory of a value, at the scale of the stand-ins."""
+        """Return an array of the size of a value, times the memory scale of the stand-ins. Its memory is written."""
         size = int(self._types[value].elements * self._stand_ins.memory)
         # NumPy fills megabytes many times faster than torch.ones does.
         return torch.from_numpy(np.ones(size, np.uint8)).to(self._rank.device)
 
     def wait(self, values: Iterable[int]) -> None:
-        """Wait until the time carried by each of `values` that is a token."""
+        """Wait until the latest of the times that tokens among `values` carry."""
         for value in values:
             moment = self._moments.get(value)
             if isinstance(moment, Arriving):

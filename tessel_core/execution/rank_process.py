@@ -1,4 +1,6 @@
-"""Processes of ranks.  A first process imports PyTorch, forks one process per rank, and reports how each ended.
+"""Processes of ranks.
+
+A first process imports PyTorch, forks one process per rank, and reports how each ended.
 
 Forking is safe here because the first process has only imported PyTorch, which starts no threads.
 """
@@ -28,7 +30,10 @@ from tessel_core.life_line import obey
 _NOTE_BYTES = 512
 """Size of the note on each rank's current work.  The first two bytes hold the length of the text."""
 _PEER_TIMEOUT = datetime.timedelta(days=7)
-"""Practically no limit: ranks that wait for a dead rank are ended by the parent process at once."""
+"""Timeout of communication.
+
+It is so long that it never ends, because the parent process ends ranks that wait for a dead rank.
+"""
 
 
 class News(NamedTuple):
@@ -50,7 +55,7 @@ class Failed(NamedTuple):
     """The work during which it was raised."""
     why: str
     echo: bool
-    """Whether it was raised only because another rank has ended."""
+    """Whether the exception was raised only because another rank has ended."""
     trace: str
 
 
@@ -90,7 +95,7 @@ class Rank:
     _groups: dict[tuple[int, ...], Any]
 
     def at(self, text: str) -> None:
-        """Note the rank's current work for error messages.  Takes about a microsecond."""
+        """Store a description of the rank's current work, for error messages. This takes about a microsecond."""
         self._notes.write(self.number, text)
 
     def tell(self, news: object) -> None:
@@ -107,7 +112,7 @@ class Rank:
     def groups(self, requested: Iterable[Sequence[int]]) -> dict[tuple[int, ...], Any]:
         """Return the process groups by their ranks.
 
-        Every rank must ask for the same groups, also for those that do not contain it.
+        Every rank must pass the same groups, including groups that do not contain it.
         """
         import torch.distributed as dist
 
@@ -177,7 +182,7 @@ def _vanish(folder: str) -> None:
 
 
 def _be_rank(rank: int, arguments: Start) -> None:
-    """Run the work that arrives on the rank's pipe until the pipe closes.  Never returns."""
+    """Run each work item that arrives on the rank's pipe, until the pipe closes. Never return."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -206,7 +211,7 @@ def _do(me: Rank, request: bytes) -> Any:
 
 
 def _joined(rank: int, arguments: Start, connection: Connection, notes: Notes) -> Rank | None:
-    """Join the process group.  Returns None after a failure, which is sent to the parent."""
+    """Join the process group and return the rank. If this fails, send the failure to the parent and return None."""
     import torch
     import torch.distributed as dist
 

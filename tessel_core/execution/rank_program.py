@@ -25,9 +25,11 @@ from tessel_core.ir.project import RankOp
 
 _LOSSES = ("loss", "cross_entropy")
 _RECEIVE_RUNS_AHEAD = 2
-"""Receives are posted this many runs early with gloo, which starts a send only when its receive is posted.
+"""Number of runs by which receives are posted early with gloo.
 
-nccl requires the same order of sends and receives on both ranks, so receives stay in place."""
+gloo starts a send only when its receive is posted. With nccl, receives are not moved, because both ranks need the same
+order of sends and receives.
+"""
 
 
 def walk(rank: Rank, share: Share) -> RankResult:
@@ -78,7 +80,7 @@ class _Walk:
         self._blocks = None if share.stand_ins is None else RankBlocks(rank, share, share.stand_ins)
         self._known: dict[int, Tensor | Arriving] = {}
         self._lasting: dict[int, Tensor] = {}
-        """Inputs that keep their numbers in every step."""
+        """Inputs that have the same numbers in every step."""
         self._changed = frozenset(share.carried.values())
         self._uses = defaultdict[int, int](int)
         for each in self._program.ops:
@@ -92,7 +94,7 @@ class _Walk:
         self._values = [dict(each.op.attributes) for each in self._program.ops]
         self._clock = RunClock(rank, share)
         self._spans = [(span, self._taken_by(span)) for span in spans]
-        """Runs, and the values that they need from other operations."""
+        """Runs (a block of one micro-batch each), with the values that they need from operations outside."""
         self._late = frozenset[int]()
         """Inputs that are drawn when a run needs them, so that not all micro-batches are in memory at once."""
         if share.spans is not None:
@@ -154,7 +156,7 @@ class _Walk:
         return from_numpy(self._share.pieces[value].of(whole), self._types[value].dtype, self._rank.device)
 
     def _by_tensor(self, values: Iterable[int]) -> Iterable[tuple[str, list[int]]]:
-        """Group inputs by the name of the tensor of which they are pieces."""
+        """Group inputs by the name of the tensor of which each is a piece."""
         by_name = defaultdict[str, list[int]](list)
         for value in values:
             by_name[self._share.pieces[value].name].append(value)
@@ -203,7 +205,10 @@ class _Walk:
         self._clock.note(span.run, start, end)
 
     def _do(self, first: int, end: int, step: int, *, described: bool = True) -> None:
-        """Run the operations `first` to `end`; if `described`, note each one for error messages."""
+        """Run the operations from `first` to before `end`.
+
+        If `described`, store a description of each for error messages.
+        """
         for i in range(first, end):
             each, values = self._program.ops[i], self._values[i]
             if described:

@@ -40,7 +40,7 @@ class RankError(InputError):
 
 
 class _Failure(NamedTuple):
-    """Failure of a rank.  `echo` says that it failed only because another rank had ended."""
+    """Failure of a rank. If `echo` is true, it failed only because another rank had ended."""
 
     echo: bool
     error: RankError
@@ -122,7 +122,7 @@ class Ranks(AbstractContextManager["Ranks"]):
                 self._answers(control, on_news)
                 self._started = True
             for rank, argument in enumerate(arguments):
-                with suppress(BrokenPipeError, ConnectionResetError):  # how it ended is in the reports
+                with suppress(BrokenPipeError, ConnectionResetError):  # its exit status is in the reports
                     self._ranks[rank].send_bytes(pickle.dumps((work, argument)))
             return self._answers(control, on_news)
         except BaseException:

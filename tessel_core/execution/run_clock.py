@@ -1,4 +1,4 @@
-"""Record when the runs of a schedule start and end on one rank, on a clock that all ranks share."""
+"""Record when blocks start and end on one rank, on a clock that all ranks share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunClock:
             dist.all_reduce(torch.zeros(1, device=self._rank.device), group=self._groups[run.ranks])
 
     def note(self, run: Run, start: int, end: int) -> None:
-        """Record a finished run, and send the new records if the last message is old enough."""
+        """Record a finished run. Send the new records if the last message was more than `_MESSAGE_INTERVAL_NS` ago."""
         self.runs.append(Timed(run.block, run.micro_batch, start - self._begun, end - self._begun))
         if end - self._told_ns > _MESSAGE_INTERVAL_NS:
             self.tell()

@@ -1,4 +1,4 @@
-"""Run a schedule on ranks, and compare its numbers with those of one process."""
+"""Run a schedule on several processes, and compare the results with those of a single process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BLOCKS = {TOY: "a toy network", SLEEP: "stand-ins that sleep", COMPUTE: "stand-i
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Settings of a run: the work of its blocks and its sizes."""
+    """Settings of a run: what its blocks compute, and the sizes of tensors."""
 
     width: int = option(8, Option("Width", "Numbers per sample that pass from block to block.", 1, 1024))
     samples: int = option(4, Option("Samples", "Samples per micro-batch.", 1, 1024))
@@ -76,7 +76,7 @@ class RunConfig:
     )
 
     def scale_for(self, schedule: Schedule) -> Scale:
-        """Return the time and memory of the plan's units when stand-ins run."""
+        """Return the nanoseconds and bytes of one unit of the plan when stand-ins run."""
         return Scale.of(schedule, Fraction(self.scale) if self.scale else None)
 
     @property
@@ -86,12 +86,12 @@ class RunConfig:
 
     @property
     def tolerance(self) -> float:
-        """Largest difference due to rounding, relative to the largest number of a tensor."""
+        """Largest difference that counts as rounding, relative to the largest number of a tensor."""
         return 1e-10 if self.dtype == "fp64" else 1e-5
 
 
 class Equality(NamedTuple):
-    """Comparison of the numbers of the ranks with those of one process."""
+    """Comparison of the results of the ranks with those of a single process."""
 
     tensors: int
     """Number of compared tensors: losses, gradients and updated weights, or outputs."""
@@ -191,7 +191,7 @@ def _on_ranks(
     on_runs: OnRuns,
     stand_ins: StandIns | None = None,
 ) -> list[RankResult]:
-    """Run a schedule's program.  `runs` gives the run of a block to which each operation belongs, or None."""
+    """Run a schedule's program on ranks. `runs` gives the run to which each operation belongs, or None."""
     blocks, known = schedule.plan.blocks, dict[tuple[int, int], Run]()
     for b, m, _ in runs_in_order(schedule):
         known[b, m] = Run(b, m, f"{blocks[b].name} #{m}", tuple(sorted(blocks[b].devices)))
@@ -220,7 +220,7 @@ def _inputs(whole: Distributed, seed: int, micro_batches: int) -> SeededInputs:
 def _in_one_process(
     whole: Distributed, inputs: SeededInputs, micro_batches: int, control: Control | None
 ) -> dict[str, Array]:
-    """Compute the expected numbers by name, with the undistributed network in NumPy."""
+    """Compute the expected tensors by name, with the undistributed network in NumPy."""
     training = any(piece.name.startswith("d.") for piece in whole.outputs)
     samples = [piece.name for piece in whole.inputs if whole.role_of(piece).batch_axis is not None]
     fixed = {piece.name: inputs.whole(piece.name, 0) for piece in whole.inputs if piece.name not in samples}
@@ -241,7 +241,7 @@ def _in_one_process(
 
 
 def _compared(values: Sequence[tuple[Piece, Array]], whole: Mapping[str, Array]) -> Equality:
-    """Compare the numbers of the ranks with the expected tensors.  A missing tensor has an infinite difference."""
+    """Compare the tensors of the ranks with the expected ones. A missing tensor has an infinite difference."""
     difference, worst = 0.0, "nothing"
     for piece, numbers in values:
         largest = float(np.abs(whole[piece.name]).max())
@@ -256,7 +256,7 @@ def _compared(values: Sequence[tuple[Piece, Array]], whole: Mapping[str, Array])
 
 
 def _measured(schedule: Schedule, engine: str, results: Sequence[RankResult], more: Mapping[str, Any]) -> MeasuredRun:
-    """Combine the runs of all ranks into one measured run."""
+    """Combine the records of all ranks into one `MeasuredRun`."""
     times = {(b, m, rank): (start, end) for rank, each in enumerate(results) for b, m, start, end in each.runs}
     blocks = schedule.plan.blocks
     runs = [

@@ -1,4 +1,4 @@
-"""The share of a program that each rank receives, and the result that it returns."""
+"""The part of a program that each rank receives (its share), and the result that the rank returns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Run(NamedTuple):
     text: str
     """Text for messages, such as "F0 #3"."""
     ranks: tuple[int, ...]
-    """Ranks on which it runs; they start it together."""
+    """Ranks on which the block runs. They start at the same time."""
 
 
 class Span(NamedTuple):
@@ -52,7 +52,7 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """One device's part of a program, with all that its rank needs to run it."""
+    """One device's part of a program, with the data that its rank needs to run it."""
 
     program: RankProgram
     """Operations of this device.  The whole program in its field `program` contains only types."""
@@ -67,7 +67,7 @@ class Share:
     carried: Mapping[int, int]
     """Output values that are inputs of the next step, each with its input value."""
     own_outputs: Mapping[int, Piece]
-    """Output values whose piece no earlier device has."""
+    """Output values that no device before this one has."""
     needs: int
     """Lower bound on the peak bytes of its values."""
     kept: Mapping[int, Piece]
@@ -75,7 +75,7 @@ class Share:
     spans: tuple[Span, ...] | None = None
     """Timed runs in order; None if the program does not come from a schedule."""
     stand_ins: StandIns | None = None
-    """Behaviour of the blocks of a plan; None if blocks return zeros and take no time."""
+    """How the blocks of a plan behave. None if blocks return zeros at once."""
 
 
 class StepNews(NamedTuple):
@@ -161,7 +161,7 @@ def shares_of(
 
 
 def _spans(program: RankProgram, runs: Sequence[Run | None]) -> Iterator[Span]:
-    """Yield the range of operations of each run in a rank's program."""
+    """Yield a `Span` for each run: the range of its operations in a rank's program."""
     first = 0
     for run, ops in groupby(program.ops, key=lambda each: runs[each.place]):
         end = first + sum(1 for _ in ops)
@@ -195,7 +195,9 @@ def _is_receive(each: RankOp) -> bool:
 
 
 def carried_values(model: Distributed) -> dict[int, int]:
-    """Return the outputs that update an input, such as weights after an optimizer step, each with that input.
+    """Return the outputs that replace an input in the next step, such as updated weights.
+
+    Keys are output values, and entries are the input values that they replace.
 
     Raises InputError if a device uses an input that is updated only on other devices.
     """
@@ -223,7 +225,10 @@ def distinct_outputs(model: Distributed) -> dict[int, Piece]:
 
 
 def why_not_executable(program: Program, lacking: frozenset[str]) -> str:
-    """Return the reason why an engine without the formats `lacking` cannot execute a program; empty if it can."""
+    """Return the reason why an engine that lacks the number formats `lacking` cannot execute a program.
+
+    Empty if it can.
+    """
     opaque = next((op for op in program.ops if op.kind == "opaque"), None)
     if opaque is not None:
         name = dict(opaque.attributes)["operator"]

@@ -1,4 +1,7 @@
-"""Duration and memory of stand-ins for blocks: those of the plan, multiplied by a scale."""
+"""Duration and memory of stand-ins, which run instead of the real blocks of a plan.
+
+A scale converts the plan's units.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ _SHORTEST_BLOCK_NS = 5_000_000
 """Default duration of the shortest block, unless the run would take longer than `_MAX_RUN_NS`."""
 _MAX_RUN_NS = 60_000_000_000
 _MAX_PEAK_BYTES = 8 << 20
-"""Peak memory of the fullest device in a run.  Real plans are never scaled up."""
+"""Peak bytes of the fullest device in a run. Plans in bytes are never scaled up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Time and memory of one unit of the plan in a run."""
+    """Nanoseconds and bytes of a run that correspond to one unit of the plan."""
 
     time: Fraction
     """Nanoseconds per time unit."""

@@ -1,4 +1,4 @@
-"""File formats.  Readers check every value, and errors name the place of the wrong one."""
+"""File formats. Readers check every value. An error names the place of the wrong value in the file."""
 
 from tessel_core.formats.files import read_file, write_file
 from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph

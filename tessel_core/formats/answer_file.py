@@ -1,8 +1,8 @@
 """The format tessel-answer, version 1: the whole report of a schedule search, so that its page can be shown again.
 
-Fractions are exact and therefore text, such as `"16/3"`.  `schedule` is the schedule of the report.  `shortest` and
-`steady` are documents of their own, null, or `"schedule"` if they are the same schedule.  Older answers have neither
-key: their search always kept its repetend, so its only schedule counts as both.
+Fractions are exact and therefore text, such as `"16/3"`. `schedule` is the schedule of the report. `shortest` and
+`steady` are documents of their own, null, or `"schedule"` if they are the same schedule. Older files have neither key.
+Their only schedule contains the repetend, and is read as both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXACT = Codec(_fraction_from, str)
 _EXACT_OR_NULL = or_null(_EXACT).unless_absent(None)
 _PROGRESS = Record(Progress, objective=_EXACT_OR_NULL, bound=_EXACT_OR_NULL)
 _SCHEDULES = ("solution", "relaxed_solution", "shortest", "steady", "repetend")
-"""Fields of the report that are documents of their own, or that need the plan when they are read."""
+"""Fields of the report that need the plan when they are read, or that are whole tessel-schedule documents."""
 _REPORT = Record(
     ScheduleReport,
     *("solver", "status", "objective_name", "objective", "bound", "period_bound", "makespan_bound"),
@@ -90,7 +90,7 @@ def _schedule(fields: Fields, plan: MicroBatchPlan, key: str = "schedule") -> Sc
 
 
 def _other(fields: Fields, key: str, plan: MicroBatchPlan, schedule: Schedule | None) -> Schedule | None:
-    """Read the schedule under `key`, which may refer to `schedule`."""
+    """Read the schedule under `key`. The text `"schedule"` refers to the schedule `schedule`."""
     if fields.has(key) and fields.take(key) == _SAME_AS_SCHEDULE:
         return schedule
     return _schedule(fields, plan, key)
@@ -124,7 +124,7 @@ def answer_text(report: ScheduleReport) -> str:
 
 
 def _other_document(report: ScheduleReport, schedule: Schedule | None, objective: str) -> object:
-    """Return the document of the shortest or the steady schedule, which is best for `objective`."""
+    """Return the document of the shortest or the steady schedule, whichever `objective` selects."""
     if schedule is None:
         return None
     if schedule is report.solution:

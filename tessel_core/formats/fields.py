@@ -21,7 +21,7 @@ LARGEST_ONNX = 2**31 - 1
 
 
 def looks_like_onnx(data: bytes) -> bool:
-    """Return whether bytes begin with the tag of an ONNX model's `ir_version`, which cannot begin a text."""
+    """Return whether bytes begin like an ONNX model: with the tag of `ir_version`, which no text begins with."""
     return data[:1] == b"\x08"
 
 
@@ -58,7 +58,7 @@ class Fields:
         return (as_text(key, self.where or "the file") for key in self._values)
 
     def place(self, key: str) -> str:
-        """Return the path of the value under `key`; for an empty key, the prefix of all paths in this object."""
+        """Return the path of the value under `key`. For an empty key, return the prefix of all paths in this object."""
         return f"{self.where}.{key}" if self.where else key
 
     def get(self, key: str, default: object) -> object:
@@ -84,7 +84,7 @@ class Fields:
         return (Fields(entry, place) for entry, place in self.items(key))
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return text, or `default` if the key is missing and there is a default."""
+        """Return the text under `key`. If the key is missing, return `default`, if there is one."""
         if default is not None and key not in self._values:
             return default
         return as_text(self.take(key), self.place(key))
@@ -139,7 +139,7 @@ def as_truth(value: object, where: str) -> bool:
 def as_number(value: object, where: str) -> float:
     """Check that `value` is a finite number, and return it as a float.
 
-    Integers of magnitude above 2**53 are refused, because a float cannot represent all of them.
+    Integers above 2**53 (or below -2**53) are refused, because a float cannot represent all of them.
     """
     huge = isinstance(value, int) and abs(value) > MAGNITUDE
     if isinstance(value, bool) or not isinstance(value, int | float) or huge or not math.isfinite(value):
@@ -206,7 +206,7 @@ def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
 
 
 def read_inside(reader: Callable[[Fields], T], fields: Fields) -> T:
-    """Read a document inside another one with `reader`.  Errors begin with its path there."""
+    """Read a document inside another one with `reader`. Errors begin with its path in the outer document."""
     try:
         return reader(fields)
     except InputError as error:

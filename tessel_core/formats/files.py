@@ -63,7 +63,7 @@ _KINDS: dict[type, str] = {
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read the bytes of a file.  The weights of an ONNX model are skipped, so it may have any size.
+    """Read the bytes of a file. The weights of an ONNX model are not read, so its file may have any size.
 
     Raises InputError if the file is missing, not regular, unreadable or too large.
     """
@@ -110,12 +110,12 @@ def free_memory() -> int:
 
 
 def is_onnx(data: bytes, name: str) -> bool:
-    """Return whether a file is to be read as an ONNX model."""
+    """Return whether a file should be read as an ONNX model."""
     return looks_like_onnx(data) or name.lower().endswith(".onnx")
 
 
 def read_path(text: str) -> tuple[bytes, str]:
-    """Read the file at a path that the user typed, and return its bytes and its name; ~ is the home folder.
+    """Read the file at a path that the user typed. Return its bytes and its name. ~ means the home folder.
 
     Raises InputError like `read_bytes`, and for a relative path.
     """
@@ -186,7 +186,7 @@ def foreign_schedule(contents: Sequence[PyTorchCsv | PipelineTrace]) -> Schedule
 
 
 def reading_of(contents: PyTorchCsv | PipelineTrace) -> str:
-    """Describe the durations and starts of a converted schedule and what is left out, without a full stop."""
+    """Return a sentence on the durations and starts of a converted schedule, and on what was left out."""
     if isinstance(contents, PipelineTrace):
         return MEASURED
     return (

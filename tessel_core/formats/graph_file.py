@@ -1,4 +1,4 @@
-"""Files of operator graphs: tessel-graph, version 1, and the published inputs and splits.
+"""Files of operator graphs: tessel-graph, version 1, and the published inputs and splits (placements).
 
 The published files belong to "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020).
 """
@@ -26,7 +26,10 @@ class GraphFile:
     warnings: tuple[str, ...] = ()
     """Sentences about limits of the graph, such as unknown costs."""
     aliases: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    """Pairs of another name for an operator in the file and the operator's name.  Aliases need not be unique."""
+    """Pairs (alias, name): another name that the file gives for an operator, and its name.
+
+    Aliases need not be unique.
+    """
 
     @classmethod
     def of(cls, graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
@@ -41,13 +44,13 @@ class GraphFile:
 
 
 def _times_from(value: object, where: str) -> tuple[DeviceTime, ...]:
-    """Read times, without null ones, which mean that the kind cannot run the operator or its time is unknown."""
+    """Read times. Leave out null: it means that this kind cannot run the operator, or that the time is unknown."""
     times: tuple[DeviceTime, ...] = _TIMES.read(value, where)
     return tuple(each for each in times if each.time is not None)
 
 
 def _colour_from(value: object, where: str) -> str:
-    """Read text, or an integer as text."""
+    """Read text, or an integer, which is converted to text."""
     return str(as_integer(value, where)) if isinstance(value, int) else as_text(value, where)
 
 
@@ -82,7 +85,7 @@ _GRAPH = Record(
     operators=list_of(_OPERATOR),
     edges=list_of(_EDGE).required(),
 )
-"""Record of a graph document.  Every field is written, except an empty network; missing values are null."""
+"""Codec of a graph document. Every field is written, except an empty `network`. Unknown values are null."""
 
 
 def read_graph(data: bytes, name: str = "graph") -> GraphFile:
@@ -104,7 +107,7 @@ def graph_document(file: GraphFile) -> dict[str, object]:
 
 
 def graph_file_text(file: GraphFile) -> str:
-    """Return the text of the file in its own format, with one line per operator or edge."""
+    """Return the text of the file in the format in which it was read, with one line per operator or edge."""
     return document_text(graph_document(file))
 
 
@@ -193,7 +196,7 @@ def _flag(fields: Fields, key: str) -> bool:
 
 
 def _published_document(graph: OperatorGraph, pool: DevicePool) -> dict[str, object]:
-    """Return a graph from the published format as a document of that format, with all fields that are read."""
+    """Convert a graph of the published format back to a document with all fields that the reader uses."""
     return {
         "maxSizePerFPGA": pool.memory,
         "maxFPGAs": pool.accelerators,

@@ -1,7 +1,7 @@
 """Convert an operator graph to two editable tables, operators and edges, and apply edits to the graph.
 
-Edits are differences to some rows of the graph.  Edges follow an operator that is renamed, and are deleted with it.
-The edges of one output all carry the same tensor, so a change of bytes or cost applies to all of them.
+Edits are stored as differences to the rows that were shown. If an operator is renamed or deleted, its edges are renamed
+or deleted too. The edges of one output all carry the same tensor, so a change of bytes or cost applies to all of them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ MAX_TABLE_ROWS = 500
 
 
 def row_pages(positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Split positions of rows into pages of a table; one empty page if there are none."""
+    """Split positions of rows into pages of a table. Without rows, return one empty page."""
     pages = tuple(tuple(positions[i : i + MAX_TABLE_ROWS]) for i in range(0, len(positions), MAX_TABLE_ROWS))
     return pages or ((),)
 

@@ -27,7 +27,7 @@ class MeshFile:
 
 
 def _checked(number: Callable[[object, str], float], check: Callable[[str, str, object], None]) -> Codec:
-    """Return the codec of a number that `check` checks, so that errors name its place in the file.
+    """Return the codec of a number that `check` checks. Errors of the check then name the place in the file.
 
     Numbers are written as floats, because 2 and 2.0 are equal but differ in canonical JSON.
     """
@@ -75,7 +75,7 @@ MESH = Record(
     default_link=or_null(_LINK),
     node_uplink=or_null(Codec(_uplink_from, lambda bandwidth: {"bandwidth": float(bandwidth)})),
 )
-"""Record of a mesh document.  Every field is written; missing values are null."""
+"""Codec of a mesh document. Every field is written. Missing values are null."""
 
 
 def read_mesh(data: bytes, name: str = "mesh") -> MeshFile:

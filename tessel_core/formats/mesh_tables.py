@@ -1,6 +1,7 @@
 """Convert a device mesh to three editable tables: devices, rates of each kind, and links between two devices.
 
-Tables use GB, GB/s, µs and TFLOP/s.  Edits are differences to the shown rows, so untouched values stay bit-identical.
+Tables use GB, GB/s, µs and TFLOP/s. Edits are stored as differences to the shown rows, so other values stay
+bit-identical.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def shown_link(link: Link) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class SharedLinks:
-    """Links of all pairs of devices without a link of their own, in GB/s and µs.
+    """Default links, for pairs of devices that have no link of their own. Units are GB/s and µs.
 
     `inside` is for devices of one node, `between` for devices of different nodes.  A bandwidth of None means no link.
     """
@@ -119,7 +120,7 @@ def _shown(amount: float | None, unit: float) -> float | None:
 def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Device]) -> DeviceMesh:
     """Apply edits of `device_rows` to a mesh.  Rates of a new kind are looked up in `sheets`.
 
-    Links follow a device that is renamed, and are deleted with it.
+    If a device is renamed or deleted, its links are renamed or deleted too.
 
     Raises InputError with the device and the column, or with the rule that the whole mesh breaks.
     """

@@ -31,12 +31,18 @@ from tessel_core.model.transfers import OWN_COSTS
 
 @dataclass(frozen=True, slots=True)
 class PlacementTerms:
-    """Settings of a placement problem besides graph and devices.  The defaults apply to files without them."""
+    """Settings of a placement problem, besides the graph and the devices.
+
+    A setting that is missing in a file has its default.
+    """
 
     communication: Communication = Communication.OVERLAPPED
     """Mode of communication on a mesh."""
     costs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """Cost options by name; on a pool only those that affect memory.  The file format does not check them."""
+    """Options of the cost model by name.
+
+    Without a mesh, only options that affect memory. The file format does not check them.
+    """
     allowances: tuple[Allowance, ...] = ()
     replicas: Mapping[str, bool | int | float | str] | None = None
     """Options of replicated stages by name, if several devices of an operator are replicas.
@@ -126,7 +132,7 @@ def bound_placement(
     groups: DeviceGroups | None = None,
     replication: Replication | None = None,
 ) -> Placement:
-    """Bind a placement file to its graph and its devices.
+    """Build the placement that a file describes, from its graph and its devices.
 
     Parameters
     ----------
@@ -170,7 +176,7 @@ def bound_placement(
 
 
 def _on_groups(kept: PlacementFile, groups: DeviceGroups) -> PlacementFile:
-    """Return the file with the name of a group in place of the names of its devices."""
+    """Return the file with the names of devices replaced by the name of their group."""
     assignment = []
     for operator, names in kept.assignment:
         group = groups.group_of(names)
@@ -241,10 +247,12 @@ def _named_numbers(placement: Placement, numbers: tuple[int, ...] | None) -> tup
 
 
 def assignment_document(placement: Placement) -> dict[str, Any]:
-    """Return the placement as in a file: operator name to device name, or to a list of names for several devices.
+    """Return the placement as a JSON object, as it is written to a file.
 
-    Placements for latency also have `subgraphs`: operator name to the subgraph's index on its device, 0 on hosts.
-    Layouts with several stages per device also have `stages`: operator name to stage.
+    It maps the name of an operator to the name of its device, or to a list of names if it has several.
+
+    For a latency, `subgraphs` maps the name of an operator to the index of its subgraph on its device (0 on hosts). For
+    layouts with several stages per device, `stages` maps the name of an operator to its stage.
     """
     assignment = {"assignment": _ASSIGNMENT.write(_named_devices(placement))}
     numbered = ("subgraphs", placement.subgraphs), ("stages", placement.stages)

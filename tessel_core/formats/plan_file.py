@@ -21,9 +21,10 @@ PLAN = Record(
     samples=at_least(1).sparse(),
     replicated=codec_of(bool).sparse(),
 )
-"""Record of a plan document, alone or inside a schedule.
+"""Codec of a plan, as a file of its own or inside a schedule.
 
-All optional fields are written, except empty labels, missing samples and `replicated` if it is false."""
+All optional fields are written, except empty labels, missing samples and `replicated` if it is false.
+"""
 
 
 def read_plan(data: bytes, name: str = "plan") -> MicroBatchPlan:

@@ -22,7 +22,7 @@ _TALKING = ("SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B"
 _WHOLE_STAGE = ("UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD")
 _OLDER_WHOLE = "BW"
 _NEWER = {_OLDER_WHOLE: "B", "B": "I"}
-"""Kinds of the older notation that have another name in the newer one."""
+"""Names of actions in the older notation, each with its name in the newer one."""
 _KINDS = "|".join((_OLDER_WHOLE, *COMPUTING, *_TALKING, *_WHOLE_STAGE))
 _ACTION = re.compile(rf"(\d{{1,9}})({_KINDS})(\d{{0,9}})", re.ASCII)
 _OVERLAPPED = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
@@ -42,7 +42,7 @@ class StageAction(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One cell: no action if it is idle, two if a forward and a backward overlap."""
+    """One cell of the file. It has no action if it is idle, and two actions if a forward and a backward overlap."""
 
     text: str
     actions: tuple[StageAction, ...]

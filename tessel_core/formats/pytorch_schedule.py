@@ -1,4 +1,4 @@
-"""Convert PyTorch pipelining schedules: a chain of stages, run in the order of each rank."""
+"""Convert PyTorch pipelining schedules. Their plan is a chain of stages, and each rank runs its actions in order."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STEPS = {"F": 1, "B": 2, "I": 1, "W": 1}
 
 
 class Work(NamedTuple):
-    """A computing action of a stage."""
+    """An action that computes (forward or backward) on a stage."""
 
     where: str
     """Place in the file, for messages."""
     action: StageAction
     begins: int = 0
-    """Earliest start."""
+    """Earliest start in the time unit of the durations."""
 
 
 def csv_schedule(file: PyTorchCsv) -> Schedule:
@@ -80,12 +80,12 @@ def chain_schedule(name: str, rows: Sequence[Sequence[Work]], lasts: Callable[[i
 
 
 class _Chain(NamedTuple):
-    """The chain of stages in a file."""
+    """The chain of stages in a file, with the rank of each."""
 
     rank_of: tuple[int, ...]
     """Rank of each stage."""
     halves: tuple[bool, ...]
-    """Whether each stage splits some backward into input and weight gradients."""
+    """For each stage, whether some of its backward actions are split into input and weight gradients."""
     ranks: int
     micro_batches: int
     trains: bool
@@ -141,7 +141,7 @@ def blocks_of(plan: MicroBatchPlan, action: StageAction, split: Collection[int])
 
 
 def _runs(plan: MicroBatchPlan, chain: _Chain, row: Sequence[Work]) -> Iterator[tuple[Work, int]]:
-    """Yield the blocks of a rank in order, each with its action in the file."""
+    """Yield the blocks of a rank in order, with the action of the file to which each belongs."""
     split = [stage for stage, halves in enumerate(chain.halves) if halves]
     return ((work, block) for work in row for block in blocks_of(plan, work.action, split))
 

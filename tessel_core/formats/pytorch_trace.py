@@ -1,4 +1,5 @@
-"""Read the pipeline spans of PyTorch profiler traces, named like PP:2F0 by stage, action and micro-batch.
+"""Read spans of pipeline actions from PyTorch profiler traces. A name such as PP:2F0 gives stage, action and
+micro-batch.
 
 The document is a Chrome trace with complete events (X), or begin and end events (B, E), in microseconds.
 """
@@ -58,7 +59,7 @@ def looks_like_trace(fields: Fields) -> bool:
 
 
 def trace_from(fields: Fields) -> PipelineTrace:
-    """Read the pipeline spans in a parsed trace; if there are spans of GPUs, only these.
+    """Read the pipeline spans in a parsed trace. If there are spans of GPUs, other spans are left out.
 
     Raises InputError with the event if one is damaged, or if there are no pipeline spans.
     """
@@ -189,7 +190,7 @@ def _by_rank(traces: Sequence[PipelineTrace]) -> list[list[Span]]:
 def _without_waiting(
     span: Span, step: int, times: Mapping[StageAction, Sequence[Span]], rank_of: Mapping[int, int]
 ) -> int:
-    """Return the time at which a span has its input from another rank.  PyTorch waits for the input in the span."""
+    """Return the time at which the input from another rank has arrived. PyTorch waits for it inside the span."""
     stage, kind, m = span.action
     if kind == "W":
         return span.start

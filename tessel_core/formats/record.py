@@ -2,7 +2,7 @@
 
 Text, booleans, integers, finite numbers, text enumerations, dataclasses, tuples and `X | None` need no declaration.
 Other fields declare a `Codec`, either in the annotation (`Annotated[X, Codec(read, write)]`) or in the `Record` of
-their class.  A field with a default may be missing in a file, so that files from before it existed can still be read.
+their class. A field with a default may be missing in a file. So files that are older than the field can still be read.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class Codec:
         return replace(self, key=key)
 
     def unless_absent(self, value: object) -> Codec:
-        """Return this codec with `value` for a missing key."""
+        """Return this codec. If the key is missing, reading it gives `value`."""
         return replace(self, absent=value)
 
     def sparse(self) -> Codec:
-        """Return this codec without the key for an empty value."""
+        """Return this codec, which then leaves out the key if the value is None or empty."""
         return replace(self, is_sparse=True)
 
     def required(self) -> Codec:
-        """Return this codec with a required key, even if the class has a default."""
+        """Return this codec with a required key. A default of the class is ignored."""
         return replace(self, absent=_REQUIRED)
 
 
@@ -122,7 +122,7 @@ class Record(Generic[T]):
     def from_fields(self, fields: Fields, *beside: str, **given: object) -> T:
         """Build an instance from a JSON object.
 
-        The object may also have the keys `beside`.  The fields `given` come from the caller.
+        The object may also have the keys in `beside`. `given` has values of fields that are not in the object.
 
         Raises InputError with the place and the reason for an unknown or missing key, or a wrong value.
         """
@@ -210,7 +210,7 @@ def named(find: Callable[[str], Any]) -> Codec:
 
 
 def or_null(codec: Codec | Record[Any], instead: object = None) -> Codec:
-    """Return a codec that also allows null, which is read as `instead`.  None is written as null."""
+    """Return a codec that also allows null. Null is read as the value `instead`, and None is written as null."""
     read, write = codec.read, codec.write
     return Codec(
         lambda value, where: instead if value is None else read(value, where),
@@ -229,8 +229,8 @@ def list_of(codec: Codec | Record[Any], make: Callable[[Iterable[Any]], Any] = t
 def by_name(codec: Codec, make: Callable[[str, Any], Any] = lambda *pair: pair, *parts: str) -> Codec:
     """Return the codec of a tuple that is written as an object from names to values.
 
-    `make` builds an entry of the tuple from its name and value, by default a pair.  `parts` are the attributes of an
-    entry that hold its name and its value.
+    `make` builds an entry of the tuple from its name and its value. By default the entry is a pair. `parts` gives the
+    two attributes of an entry that contain its name and its value.
     """
     name_and_value = attrgetter(*parts) if parts else tuple
 

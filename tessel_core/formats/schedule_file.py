@@ -41,7 +41,7 @@ class ScheduleFileReport:
 
     @classmethod
     def of(cls, report: SolveReport[Any], **more: object) -> Self:
-        """Take the claims from a report, with the fields `more` of a subclass."""
+        """Build the claims from a report. `more` has the additional fields of a subclass."""
         objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
         return cls(report.status, report.objective_name, objective, bound, round(report.wall_s, 6), **more)
 

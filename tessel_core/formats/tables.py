@@ -38,13 +38,13 @@ class TableEdits:
 
     @property
     def filled(self) -> list[Row]:
-        """Added rows that have an entry.  An unticked checkbox is not an entry."""
+        """Added rows that are not empty. A row with only an unticked checkbox is empty."""
         return [row for row in self.added if not all(is_empty(value) or value is False for value in row.values())]
 
 
 @dataclass(frozen=True)
 class PlanTables:
-    """A plan that is being edited: the tables, valid or not, and the fields that they do not show."""
+    """A plan that is being edited: its tables, which may be invalid, and the fields that the tables do not show."""
 
     name: str
     time_unit: str
@@ -103,7 +103,7 @@ DRAFT = Record(
     labels=by_name(TEXT).sparse(),
     samples=or_null(at_least(1)).sparse(),
 )
-"""Record of unfinished tables as a document."""
+"""Codec that stores unfinished tables as a document."""
 
 
 def plan_of(tables: PlanTables) -> MicroBatchPlan:
@@ -146,7 +146,7 @@ class Cells:
         return is_empty(self._row.get(column))
 
     def integer(self, column: str, least: int, default: int | None = None) -> int:
-        """Return a whole number.  4.0 counts as one, because tables convert a column with empty cells to floats."""
+        """Return a whole number. 4.0 is allowed, because tables convert a column with empty cells to floats."""
         value = self._row.get(column)
         if default is not None and is_empty(value):
             return default

@@ -98,7 +98,7 @@ def _orders_that_always_hold(blocks: dict[int, Block], starts: dict[int, dict[in
 
 
 def unsaid_block(plan: MicroBatchPlan) -> Block | None:
-    """Return the first block that is neither forward nor backward, which the format cannot express."""
+    """Return the first block that the format cannot express, because it is neither forward nor backward."""
     return next((block for block in plan.blocks if block.kind not in _KINDS.values()), None)
 
 

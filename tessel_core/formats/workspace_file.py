@@ -1,7 +1,8 @@
 """The format tessel-workspace, version 1: a user's work on one plan in one file.
 
-This module reads the parts with a format of their own: the plans, the opened schedule, the graph and the mesh.  Each
-plan is stored once, and other parts refer to it by its position.  The rest is JSON that only the workbench interprets.
+This module reads the parts that have their own file formats: the plans, the opened schedule, the graph and the mesh.
+Each plan is stored once, and other parts refer to it by its position. The rest is JSON that only the workbench
+interprets.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class WorkspaceFile:
 
     name: str
     plans: tuple[MicroBatchPlan, ...]
-    """Distinct plans that are open, part of a question or compared."""
+    """Distinct plans: the open one, those of stored questions, and those that are compared."""
     opened: ScheduleFile | None = None
     """Schedule that was opened with the plan.  The referee has not checked it yet."""
     graph: GraphFile | None = None
@@ -50,7 +51,7 @@ class WorkspaceFile:
         return self.plan_at(Fields(dict(self.rest), ""))
 
     def plan_at(self, fields: Fields) -> MicroBatchPlan:
-        """Return the plan whose index in the workspace is under the key `plan`."""
+        """Return the plan to which an object of the file refers. Its key `plan` has the position in `plans`."""
         position = fields.integer("plan", least=0)
         if position >= len(self.plans):
             why = f"must be a position in the {len(self.plans)} plans, got {position}"

@@ -17,10 +17,10 @@ from tessel_core.model.schedule import IntColumn
 
 
 class Cause(StrEnum):
-    """Why a device is idle at a moment. If several causes apply, the first one counts.
+    """Why a device is idle at a moment. If several causes apply, the first in this list counts.
 
-    A *pending run* is a run of the device that starts later.  Only this moment matters: a pending run may count as able
-    to start although it would not end before the next run of its devices.
+    A *pending run* is a run of the device that starts later. A pending run counts as able to start even if it would not
+    end before the next run of its devices.
     """
 
     WARMUP = "warmup"
@@ -28,13 +28,13 @@ class Cause(StrEnum):
     COOLDOWN = "cooldown"
     """The last run of the device has ended."""
     ORDER = "order"
-    """A pending run could start: its predecessors have ended, its lags are over, its devices are free and have room."""
+    """A pending run could start: predecessors and lags have ended, its devices are idle and have enough memory."""
     MEMORY = "memory"
-    """A pending run could start if its devices had room for its memory."""
+    """A pending run could start if its devices had enough memory."""
     PARTNERS = "partners"
-    """A pending run waits only for busy devices of its group, and perhaps for room."""
+    """A pending run waits only for busy devices of its group, and perhaps for memory."""
     COMMUNICATION = "communication"
-    """A pending run waits only for the end of lags, and perhaps for partners or room."""
+    """A pending run waits only for the end of lags, and perhaps for other devices of its group or for memory."""
     DATA = "data"
     """Every pending run waits for a predecessor, or the device has no blocks."""
 
@@ -109,7 +109,7 @@ def steady_idle_causes(repetend: Repetend) -> IdleCauses:
 
 
 def _split(moments: Moments) -> IdleCauses:
-    """Find the moments at which each cause or an earlier one applies, then the first cause of each idle moment."""
+    """Find the moments at which each cause applies, and assign to each idle moment the first cause that applies."""
     could, roomless = _startable(moments)
     tests = (
         {
@@ -137,7 +137,10 @@ def split_idle(length: int, busy: Sequence[Stretches], tests: Iterable[Mapping[C
 
 
 def ends_of(used: Stretches, length: int) -> dict[Cause, Stretches]:
-    """Return warmup and cooldown of a device that works during `used`; empty if it never works."""
+    """Return warmup and cooldown of a device: the times before the first and after the last tick of `used`.
+
+    The result is empty if the device never works.
+    """
     if not len(used.start):
         return {}
     first, last = used.start[:1], used.end[-1:]
@@ -148,11 +151,11 @@ def ends_of(used: Stretches, length: int) -> dict[Cause, Stretches]:
 
 
 def _startable(moments: Moments) -> tuple[list[Stretches], list[Stretches]]:
-    """Return for each device when a pending run could start, and when one could start if there were room.
+    """Return, for each device, when a pending run could start, and when one could start if memory were unlimited.
 
-    Runs with the same devices and memory differ only in when they are ready, so they are treated together.  While a
-    group of devices is free, their memory does not change, so it is enough to test for room when the group becomes
-    free.
+    Runs with the same devices and memory differ only in when they are ready, so they are treated together. While a
+    group of devices is free, their memory does not change, so it is enough to test the free memory when the group
+    becomes free.
     """
     plan = moments.plan
     groups: dict[tuple[int, ...], dict[int, list[int]]] = {}

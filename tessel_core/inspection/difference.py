@@ -1,4 +1,4 @@
-"""Compare two schedules: pairs of runs that changed their order, shifts of runs, and why one schedule ends earlier.
+"""Compare two schedules: changes in the order of runs, shifts of runs, and why one schedule ends earlier.
 
 Each makespan is split into elements along a critical path.  The differences of the elements sum to the difference of
 the makespans.
@@ -52,10 +52,10 @@ _WORK = {
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Critical path: a chain of runs, lags and waits without a gap from time 0 to the end of a schedule."""
+    """Critical path: a chain of runs, lags and waits that covers all time from 0 to the end of a schedule."""
 
     rows: tuple[int, ...]
-    """Rows of its runs, the last one first.
+    """Rows of its runs in the schedule, the last run first.
 
     Unlike `Obstacles.critical_path`, it continues past a run that starts late.
     """
@@ -88,7 +88,7 @@ class Turned:
     """The block that now runs before `second`. Device and blocks are numbered as in the later plan."""
     second: int
     pairs: int
-    """Number of such pairs of runs of the two blocks."""
+    """Number of pairs of runs of the two blocks that changed their order."""
     critical: int
     """Number of these pairs on the critical path of the later schedule."""
     example: tuple[int, int]
@@ -116,7 +116,10 @@ class Difference:
 
     @property
     def elements(self) -> dict[Element, int]:
-        """Ticks that the later critical path spends more on each element; they sum to the difference in makespan."""
+        """Difference in ticks of each element, critical path of `after` minus that of `before`.
+
+        They sum to the difference in makespan.
+        """
         before, after = self.paths
         return {each: after.ticks[each] - before.ticks[each] for each in Element}
 
@@ -157,9 +160,9 @@ def difference(before: Schedule, after: Schedule) -> Difference:
 
 
 def _matching(before: MicroBatchPlan, after: MicroBatchPlan) -> tuple[tuple[int, int], ...]:
-    """Match blocks by name and kind, and the rest of each kind by their number of ancestors if that is unambiguous.
+    """Match blocks by name and kind. Match the remaining blocks of a kind by their number of ancestors, if possible.
 
-    It is unambiguous if both plans have equally many blocks left of that kind, and no two blocks of a plan have equally
+    This is possible if both plans have equally many blocks left of that kind, and no two blocks of a plan have equally
     many ancestors.
     """
     named = {(block.name, block.kind): b for b, block in enumerate(after.blocks)}
@@ -211,8 +214,8 @@ def _turned(before: Schedule, after: Schedule, rows: tuple[IntColumn, IntColumn]
 def _back(schedule: Schedule) -> Iterator[tuple[int, Reason, int, int]]:
     """Walk from the run that ends last back to time 0. Yield run, why it waits for the run before, lag and idle ticks.
 
-    If nothing binds a run, the walk continues with the run that its order makes it wait for, and the ticks since the
-    end of that run are idle.
+    If a run could start earlier, the walk continues with the last run that must end before it in the given order. The
+    ticks since that end are idle.
     """
     obstacles = Obstacles.of(schedule)
     if obstacles.last is None:
@@ -235,7 +238,9 @@ def _back(schedule: Schedule) -> Iterator[tuple[int, Reason, int, int]]:
 
 
 def _behind(schedule: Schedule, late: NDArray[np.bool_]) -> dict[int, tuple[int, int, Reason]]:
-    """For each run that starts late, return the last run that its order makes it wait for, with lag and reason."""
+    """For each run that starts late, return the last run that must end before it in the given order, with lag and
+    reason.
+    """
     order = OrderGraph.of(schedule)
     arcs = np.flatnonzero(late[order.late])
     arcs = arcs[np.argsort(schedule.end[order.early[arcs]] + order.ticks[arcs], kind="stable")]

@@ -1,4 +1,4 @@
-"""Find a run, a hole or a memory peak of a schedule by a short text."""
+"""Find a run, an idle interval or a memory peak of a schedule by a short text."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ Found = FoundRun | FoundHole | FoundPeak
 
 
 def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
-    """Find what a text such as "B3 of 17", "B3 17", "longest hole on gpu2" or "peak of gpu5" names.
+    """Find the run, hole or peak that a text names: "B3 of 17", "B3 17", "longest hole on gpu2" or "peak of gpu5".
 
-    Names of blocks and devices match exactly, or else in any case and with "-" for "–" if only one name matches so.
-    Pass `holes` of the schedule to save time if they are known.  Raises InputError with examples of valid texts.
+    Names of blocks and devices match exactly, or else without regard to case and with "-" for "–", if only one name
+    matches in this way. Pass `holes` of the schedule to save time if they are known. Raises InputError with examples of
+    valid texts.
     """
     asked = text.strip()
     if len(asked) > _MAX_TEXT_LETTERS:

@@ -28,7 +28,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """A run that could start in a hole, as far as that moment shows."""
+    """A run that could start at a moment in a hole. It may still be too long for the hole."""
 
     row: int
     moment: int
@@ -84,7 +84,7 @@ class Holes:
 
     @classmethod
     def of(cls, schedule: Schedule) -> Holes:
-        """Find the holes and their causes. Raises ValueError if runs are missing."""
+        """Find all idle intervals of a schedule and their causes. Raises ValueError if runs are missing."""
         return cls(schedule, idle_causes(schedule))
 
     def on(self, device: int) -> tuple[Hole, ...]:
@@ -107,7 +107,7 @@ class Holes:
         return None if where is None else self._hole(*where)
 
     def filler(self, hole: Hole) -> Filler | None:
-        """Return a run that could fill a hole, preferably one that disturbs no other run; None if no run could start.
+        """Return a run that could start in a hole, or None. A run that moves no other run is preferred.
 
         Only the beginnings of pieces with the cause *order* are tried.
         """
@@ -175,7 +175,7 @@ class Holes:
 
     @cached_property
     def _columns(self) -> tuple[_HoleColumns, ...]:
-        """Holes of each device."""
+        """Return the holes of each device."""
         holes = []
         for d in range(self.causes.devices):
             here, runs = self.causes.device == d, self._runs[d]
@@ -192,7 +192,7 @@ class Holes:
 
     @cached_property
     def _pieces(self) -> tuple[tuple[Piece, ...], ...]:
-        """Pieces of the idle time of each device, each with one cause."""
+        """Return the idle time of each device, divided into pieces with one cause each."""
         found: list[list[Piece]] = [[] for _ in range(self.causes.devices)]
         columns = (self.causes.device, self.causes.cause, self.causes.start, self.causes.end)
         for d, cause, start, end in zip(*(column.tolist() for column in columns), strict=True):
@@ -201,13 +201,13 @@ class Holes:
 
     @cached_property
     def _idle(self) -> list[int]:
-        """Idle ticks of each device."""
+        """Return the number of idle ticks of each device."""
         idle: list[int] = self.causes.table.sum(axis=1).tolist()
         return idle
 
     @cached_property
     def _runs(self) -> tuple[IntColumn, ...]:
-        """Rows of the runs of each device in order."""
+        """Return the rows of the runs of each device, in order of start."""
         return tuple(self.schedule.runs_on(d) for d in range(self.causes.devices))
 
     @cached_property

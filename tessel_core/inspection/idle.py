@@ -11,7 +11,7 @@ from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport
 
 BUSY = "busy"
 PARTS = (BUSY, "imbalance", "unavoidable", "open", "bubble")
-"""Parts of the time of all devices; their shares sum to 1."""
+"""Parts into which the time of all devices is divided. Their shares sum to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class IdleSplit:
     def of(cls, schedule: Schedule, bound: Fraction | int | None = None) -> IdleSplit:
         """Split the idle time of a whole schedule, from 0 to the makespan.
 
-        `bound` is a proved lower bound on the makespan of this plan with as many micro-batches.  Raises InputError if
-        the schedule fits its memory and is shorter than the bound.
+        `bound` is a proved lower bound on the makespan of this plan with the same number of micro-batches. Raises
+        InputError if the schedule fits its memory and is shorter than the bound.
         """
         work = tuple(schedule.micro_batches * ticks for ticks in schedule.plan.work)
         fits = not any(MemoryProfile.of(schedule).excess)
@@ -53,9 +53,9 @@ class IdleSplit:
 
     @classmethod
     def of_report(cls, report: ScheduleReport) -> tuple[IdleSplit | None, IdleSplit | None]:
-        """Split the idle time of the schedule of a report, and of its steadiest state; None where one is missing.
+        """Split the idle time of the schedule of a report, and of its steady state with the least period.
 
-        The schedule need not contain that steady state.
+        A missing one gives None. The schedule need not contain that steady state.
         """
         drawn, steady = report.drawable, steadiest(report)
         return (
@@ -109,7 +109,10 @@ class IdleSplit:
 
 
 def _bound(work: tuple[int, ...], length: Fraction, proved: Fraction | int | None, fits: bool) -> Fraction | None:
-    """Return the larger of the proved bound and the work of the busiest device; None unless the schedule fits."""
+    """Return a lower bound on the length in ticks, or None if the schedule exceeds the memory capacity.
+
+    It is the proved bound or the work of the busiest device, whichever is larger.
+    """
     if not fits:
         return None
     bound = Fraction(max(work) if proved is None else max(*work, proved))

@@ -4,8 +4,8 @@ Each device keeps the order of its runs.  Each run starts as early as that order
 Lags do not vary.  With a spread of 0, every draw has the makespan `OrderGraph.makespan`, which is less than that of the
 schedule if the schedule starts runs later than necessary.
 
-No draw needs more memory than the schedule.  Runs of a device never overlap, so it acquires and releases memory in the
-same order in every draw.  Releases come first on a tie.
+No draw needs more memory than the schedule. Runs of a device never overlap, so it acquires and releases memory in the
+same order in every draw. At the same moment, releases come first.
 """
 
 from __future__ import annotations
@@ -29,18 +29,22 @@ RUN, DEVICE = "run", "device"
 USUAL_DRAWS = 10_000
 _MIN_DRAWS = 100
 _MAX_RUNS_DRAWN = 20_000_000
-"""Largest number of draws x runs over all schedules; they take about a second."""
+"""Largest number of draws x runs over all schedules; drawing them takes about a second."""
 _CACHED_DURATIONS, _MAX_DURATIONS, _MIN_CHUNK_DRAWS = 1_000_000, 16_000_000, 128
 """A chunk has as many durations as fit the cache, or more (up to 128 MB) if it would have fewer than 128 draws."""
 _ROUNDING = 1e-9
-"""Largest relative difference of sums of the same durations in another order, which count as a tie."""
+"""Makespans with a smaller relative difference count as equal, because the order of addition changes a sum of floats.
+"""
 _SAME_WORK = 1e-3
-"""Largest relative difference of equal work, because plans round durations to ticks."""
+"""Largest relative difference of amounts of work that count as equal.
+
+They differ because plans round durations to ticks.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """How durations vary: lognormally, with the plan's duration as mean.
+    """How durations vary. They have a lognormal distribution whose mean is the plan's duration.
 
     So durations stay positive, and slow runs are further from the mean than fast ones, as is usual for times of tasks
     [Law, Simulation Modeling and Analysis, 2015, ch. 6].
@@ -87,7 +91,10 @@ class Jittered:
     p50: float
     p95: float
     chance: float | None
-    """Share of draws in which it ends first, with ties split; None if it exceeds a capacity or has no competitor."""
+    """Fraction of draws in which it ends first.
+
+    A draw with a tie is divided between the schedules. None if it exceeds a capacity or has no competitor.
+    """
 
 
 def under_jitter(schedules: Sequence[Schedule], jitter: Jitter) -> tuple[Jittered, ...]:
@@ -170,13 +177,15 @@ def _stream(jitter: Jitter, *name: str) -> np.random.Generator:
 
 
 def _factors(stream: np.random.Generator, shape: tuple[int, ...], spread: float) -> Floats:
-    """Draw exp(v^½ · normal - v / 2) with v = ln(1 + spread²), which has mean 1 and standard deviation `spread`."""
+    """Return random factors exp(v^½ · normal - v / 2) with v = ln(1 + spread²), which has mean 1 and standard deviation
+    `spread`.
+    """
     variance = math.log1p(spread**2)
     return np.exp(math.sqrt(variance) * stream.standard_normal(shape) - variance / 2)
 
 
 def _chances(schedules: Sequence[Schedule], drawn: Sequence[Floats]) -> dict[int, float]:
-    """Return the share of draws that each competing schedule wins, by position."""
+    """Return, for the position of each competing schedule, the fraction of draws in which it ends first."""
     fit = [i for i, each in enumerate(schedules) if not any(MemoryProfile.of(each).excess)]
     chances = dict[int, float]()
     for group in equal_work([schedules[i] for i in fit]):

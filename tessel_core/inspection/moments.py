@@ -59,7 +59,7 @@ class Moments:
 
     @cached_property
     def on(self) -> tuple[NDArray[np.bool_], ...]:
-        """Mask of the blocks on each device."""
+        """For each device, a Boolean mask of the blocks on it."""
         return tuple(
             np.array([d in block.devices for block in self.plan.blocks]) for d in range(len(self.plan.devices))
         )
@@ -81,7 +81,7 @@ def numbers_of(schedule: Schedule) -> IntColumn:
 
 
 def _waits(plan: MicroBatchPlan, start: IntColumn, always: IntColumn) -> tuple[IntColumn, IntColumn, IntColumn]:
-    """Return when runs end, when their predecessors have ended, and when their lags are over.
+    """Return three matrices of ticks: when runs end, when their predecessors have ended, and when their lags are over.
 
     Runs without predecessors get the time in `always` for the last two.
     """
@@ -99,7 +99,7 @@ def _waits(plan: MicroBatchPlan, start: IntColumn, always: IntColumn) -> tuple[I
 def repeated_part(schedule: Schedule) -> Repetend | None:
     """Return the repetend of a schedule; None if nothing repeats, or if it could not repeat for ever.
 
-    The second happens with a short stretch: further copies would overlap, or exceed a capacity that the schedule keeps.
+    If only few micro-batches repeat, further copies may overlap, or exceed a capacity that the schedule keeps.
     """
     steady = schedule.repetend
     if steady is None:

@@ -1,8 +1,8 @@
 """Why a run does not start earlier: the obstacles that bind its start, and the chain of obstacles back to time 0.
 
-All other runs keep their times, and runs need not repeat.  An obstacle of data, communication or memory excludes every
-earlier start.  The preceding run on a device excludes them only if no earlier gap fits the run.  Otherwise, the run
-*could start earlier*.
+All other runs keep their times, and runs need not repeat. Obstacles of data, communication or memory make every earlier
+start impossible. The preceding run on a device does so only if no earlier gap is long enough for the run. Otherwise,
+the run *could start earlier*.
 """
 
 from __future__ import annotations
@@ -65,10 +65,9 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Obstacles:
-    """The obstacle of each run (row of `schedule`) at its start, seen from its first device.
-
-    If several bind, it is the first that leads back to time 0, or else the first.  The schedule must keep all rules
-    except perhaps the memory rule.  Devices that exceed their capacity count as unlimited.
+    """For each run (row of `schedule`), one obstacle that prevents an earlier start on its first device. If there are
+    several, it is the first from which obstacles lead back to time 0, or else the first of all. The schedule must keep
+    all rules except perhaps the memory rule. Devices that exceed their capacity count as unlimited.
     """
 
     schedule: Schedule
@@ -210,7 +209,9 @@ class _Ties:
         return _Stops(self.schedule.block[rows[1:][tight]], (rows[1:][tight], rows[:-1][tight]))
 
     def _too_full_before(self, device: int, block: int, rows: IntColumn) -> NDArray[np.bool_]:
-        """Whether the memory of each run of a block would not fit on a device one tick before its start (after 0)."""
+        """Whether each run of a block would exceed the capacity of a device if it started one tick earlier (but not
+        before 0).
+        """
         limit = self.limits[device]
         if limit is None or self.memory[block] <= 0:
             return np.zeros(len(rows), dtype=bool)
@@ -234,8 +235,7 @@ class _Ties:
         return earliest
 
     def _room_since(self, device: int, block: int) -> IntColumn:
-        """Return for each micro-batch since when the device has had room for the block, without a break until its
-        start."""
+        """Return, for each micro-batch, the time since which the device has always had enough memory for the block."""
         start, limit = self.moments.start[:, block], self.limits[device]
         if limit is None or self.memory[block] <= 0:
             return np.zeros_like(start)
@@ -256,7 +256,7 @@ class _Stops:
 
 
 def _grounded(begins: NDArray[np.bool_], rows: IntColumn, before: IntColumn) -> tuple[IntColumn, NDArray[np.bool_]]:
-    """Choose one tie per run, and tell whether ties lead from it back to a run that `begins`.
+    """Choose one tie per run. Also return whether ties lead back from it to a run for which `begins` is true.
 
     The chosen tie is the first that leads back, or else the first.  One pass is enough, because a run only waits for
     earlier rows.

@@ -1,7 +1,7 @@
-"""Graph of the order of runs on the devices: slack of each run, and savings by faster blocks.
+"""Graph of the order of runs on the devices. It gives the slack of each run, and the savings by faster blocks.
 
-A run waits for its predecessors and their lags, and for the preceding run on each of its devices.  Memory needs no
-arcs: the memory that a device holds depends only on the order of its runs, not on their times.
+A run waits for its predecessors and their lags, and for the preceding run on each of its devices. Memory needs no arcs:
+the memory that a device holds depends only on the order of its runs, not on their times.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OrderGraph:
 
     @cached_property
     def _forward(self) -> _Sweep:
-        """The forward sweep, in which runs are already in order of start."""
+        """Sweep from the first run to the last. The runs of a schedule are already in order of start."""
         return _Sweep.of(self.schedule.start, self.schedule.end, (self.early, self.late, self.ticks))
 
     def savings(self, faster: Fraction = Fraction(1, 10)) -> tuple[Fraction, ...]:

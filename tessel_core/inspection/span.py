@@ -13,7 +13,7 @@ from tessel_core.model import MemoryProfile, Schedule
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpan:
-    """Time of one device in a span, in ticks. Busy and idle sum to the length of the span, and causes sum to idle."""
+    """Time of one device in an interval, in ticks. Busy and idle sum to its length, and causes sum to idle."""
 
     busy: int
     idle: int

@@ -52,7 +52,7 @@ NEVER = Stretches(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 def points_of(*columns: IntColumn) -> IntColumn:
-    """Return all distinct times of some columns in order.
+    """Return all distinct times of some columns in ascending order.
 
     This is several times as fast as numpy.unique, which hashes.
     """

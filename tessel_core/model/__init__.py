@@ -1,4 +1,8 @@
-"""The nouns of the library: frozen dataclasses that check themselves, without solvers and without file access."""
+"""Plans, operator graphs, meshes, placements, schedules and reports.
+
+These are frozen dataclasses that check themselves. They contain no solvers and read no files. Other docstrings call
+them nouns.
+"""
 
 from tessel_core.model.groups import DeviceGroups
 from tessel_core.model.in_flight import InFlight

@@ -1,4 +1,4 @@
-"""Checks of names and numbers, and algorithms on small graphs, which several nouns share."""
+"""Checks of names and numbers, and algorithms on small graphs, which several modules of this package use."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def check_rate(where: str, what: str, value: object) -> None:
 
 
 def grouped(count: int, pairs: Iterable[tuple[int, T]]) -> tuple[tuple[T, ...], ...]:
-    """Collect pairs (index, value) by index: entry i of the result has the values of index i, in their order."""
+    """Group pairs (index, value) by index.
+
+    Entry i of the result lists the values that came with index i, in their order.
+    """
     values: list[list[T]] = [[] for _ in range(count)]
     for index, value in pairs:
         values[index].append(value)
@@ -76,7 +79,7 @@ def grouped(count: int, pairs: Iterable[tuple[int, T]]) -> tuple[tuple[T, ...], 
 
 
 def quotient(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Return the predecessors of each group, in ascending order.
+    """Return the predecessors of each group of vertices, in ascending order.
 
     An arc is a pair (group of its source, group of its target). Arcs inside a group are ignored.
     """
@@ -108,13 +111,15 @@ def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...
 
 
 def path_text(names: Iterable[str]) -> str:
-    """Write a path or a cycle for a message. A long one loses its middle."""
+    """Write a path or a cycle for a message. The middle of a long path is left out."""
     shown = list(names)
     return " -> ".join(shown if len(shown) <= _MAX_NAMES_IN_PATH else [*shown[:6], "…", *shown[-5:]])
 
 
 def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the vertices with predecessors first, ties by number (Kahn's algorithm).
+    """Return the vertices with predecessors first (Kahn's algorithm).
+
+    The lowest vertex without open predecessors comes next.
 
     Vertices on a cycle, or after one, are left out.
     """
@@ -135,7 +140,7 @@ def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def find_cycle(predecessors: Sequence[Sequence[int]]) -> list[int]:
-    """Return one cycle in the direction of its arcs, with its first vertex again at the end.
+    """Return the vertices of one cycle, in the direction of its arcs. The first vertex is repeated at the end.
 
     The list is empty if the graph has no cycle.
     """

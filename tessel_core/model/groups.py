@@ -13,11 +13,11 @@ from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, Placeme
 
 @dataclass(frozen=True)
 class DeviceGroups:
-    """The devices of each node, divided into groups of `size` in the order of the mesh.
+    """Groups of `size` neighbouring devices of one node, in the order of the mesh.
 
-    `as_mesh` has one device for each group. Its capacity is that of the smallest member, because each member holds a
-    share of what the group holds. The link between two groups is the slowest link between their members. All members
-    send at once, each over its own port.
+    `as_mesh` has one device for each group. Its capacity is that of the smallest member, because each member holds
+    1/`size` of the data of the group. The link between two groups is the slowest link between their members. All
+    members send at the same time, each over its own port.
 
     Raises InputError if `size` does not divide the devices of the mesh or of a node, if the mesh has a host, or if
     the members of a group are of different kinds.

@@ -38,12 +38,12 @@ class InFlight:
 
     @property
     def included(self) -> int:
-        """Number of micro-batches whose activations `Operator.memory` already includes."""
+        """Number of micro-batches whose activations `Placement.bytes_on_each` counts: the rule if a number, else 1."""
         return self.rule if isinstance(self.rule, int) else 1
 
     @property
     def by_position(self) -> bool:
-        """Whether the number held depends on the position of the stage."""
+        """Whether the number of micro-batches held depends on the position of the stage in the pipeline."""
         return self.rule == ONE_F_ONE_B
 
     def held_at(self, position: int) -> int:
@@ -57,9 +57,10 @@ class InFlight:
     ) -> tuple[int, ...]:
         """Return the number of micro-batches that each stage holds.
 
-        `before` lists the predecessors of each stage. If it allows several orders, the one with the least maximum of
-        `excess(stage, number held)` is chosen, such as bytes over a capacity. Positions are assigned from the first
-        stage on. The ready stage of least excess comes next [Lawler, Management Science 1973].
+        `before` lists the predecessors of each stage. If several orders of the stages are possible, the function
+        chooses the order with the smallest maximum of `excess(stage, number held)`. The excess may be the bytes over a
+        capacity. Positions are assigned from the first stage on. Among the stages whose predecessors have positions,
+        the one with the least excess comes next [Lawler, Management Science 1973].
 
         If tensors flow in a cycle, stages have no positions. Each stage then holds one micro-batch per device.
         """
@@ -83,4 +84,4 @@ class InFlight:
 
 
 USUAL = InFlight()
-"""The default: 1F1B."""
+"""Default rule: 1F1B."""

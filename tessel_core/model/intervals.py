@@ -9,7 +9,9 @@ Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 
 def worked_until(times: Numbers, start: Numbers, duration: Numbers) -> NDArray[np.float64]:
-    """Return the total length of the intervals before each of `times`. Intervals are disjoint and sorted by start.
+    """Return, for each of `times`, the total length of the intervals up to that time.
+
+    The intervals must be disjoint and sorted by start.
 
     >>> worked_until(np.array([0, 1, 4, 9]), np.array([0, 3]), np.array([2, 2])).tolist()
     [0.0, 1.0, 3.0, 4.0]

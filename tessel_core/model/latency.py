@@ -1,4 +1,4 @@
-"""Latency of one sample, derived from a placement with subgraphs."""
+"""Latency of one sample, derived from a placement whose operators are grouped into subgraphs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Latency:
-    """The steps of one sample in an order in which each follows the steps that it waits for.
+    """The steps of one sample, sorted so that each step comes after the steps that it waits for.
 
-    A host runs an operator as soon as its inputs have arrived. It runs any number at once and pays no transfers. A
-    subgraph starts when its inputs have arrived and the previous subgraph of its device has finished. Its duration is
-    `sum of times + sum of costs of sources outside + sum of costs of outputs that leave it`, each source once. All
-    of its operators finish together. [Tarnawski et al., NeurIPS 2020, latency]
+    A host runs an operator as soon as its inputs have arrived. It runs any number of operators at the same time, and
+    transfers take it no time. A subgraph starts when its inputs have arrived and the previous subgraph of its device
+    has finished. The duration of a subgraph is `sum of times + sum of costs of sources outside + sum of costs of
+    outputs that leave it`, each source once. All of its operators finish together. [Tarnawski et al., NeurIPS 2020,
+    latency]
 
-    On a mesh, a received tensor costs the time of its link, and a sent one that of the slowest link used. A tensor
-    that stays on its device costs nothing. Overlapped transfers load no device, and delay the start of the receiver.
+    On a mesh, receiving a tensor takes the time of its link, and sending it takes the time of the slowest link used. A
+    tensor that stays on its device costs nothing. Overlapped transfers occupy no device. They only delay the start of
+    the receiver.
     """
 
     steps: tuple[Step, ...]
@@ -74,7 +76,10 @@ class Latency:
         return max(step.finish for step in self.steps)
 
     def busy(self, device: int) -> float:
-        """Return the total duration of a device's steps. A host runs steps in parallel, and all of them count."""
+        """Return the total duration of a device's steps.
+
+        On a host, steps may overlap, and the durations of all of them are added.
+        """
         return sum(step.duration for step in self.steps if step.device == device)
 
 
@@ -96,9 +101,9 @@ def parts_of(placement: Placement) -> tuple[tuple[int, ...], ...]:
 
 
 def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: bool) -> list[list[int]]:
-    """Return the predecessors of each part: the parts whose outputs it takes.
+    """Return the predecessors of each part (see `parts_of`): the parts whose outputs it uses.
 
-    With `in_order`, the previous subgraph of its device is a predecessor too.
+    With `in_order`, a subgraph also follows the previous subgraph of its device.
     """
     assert placement.subgraphs is not None, "parts come from subgraphs"
     part_of = {operator: part for part, operators in enumerate(parts) for operator in operators}
@@ -112,7 +117,7 @@ def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: b
 
 
 def circle_of(placement: Placement, *, in_order: bool) -> list[tuple[int, ...]]:
-    """Return parts that wait for each other in a cycle, with the first again at the end. Empty if there is no cycle."""
+    """Return the parts on a cycle of waits, with the first repeated at the end. Empty if there is no cycle."""
     parts = parts_of(placement)
     return [parts[part] for part in find_cycle(waits(placement, parts, in_order=in_order))]
 
@@ -126,7 +131,11 @@ class StepCosts:
         self._loads = placement.transfers.load_devices
 
     def duration(self, operators: Sequence[int], device: int) -> float:
-        """Return the time of the operators. On an accelerator, add the tensors sent and received, each source once."""
+        """Return the duration of a step.
+
+        It is the time of the operators, plus on an accelerator the time of the tensors that they receive and send. Each
+        tensor counts once.
+        """
         kind = self._placement.devices[device]
         time = sum(self._graph.operators[each].time_on(kind.kind) or 0.0 for each in operators)
         if kind.is_host or not self._loads:
@@ -141,7 +150,10 @@ class StepCosts:
         return time + received + sent
 
     def ready(self, operators: Sequence[int], device: int, done: Sequence[float]) -> float:
-        """Return when the last input from outside arrives. `done` has the finish time of each operator."""
+        """Return the time at which the last input from outside the step arrives.
+
+        `done` gives the finish time of each operator.
+        """
         sources = self._sources(operators)
         if self._loads:
             return max((done[each] for each in sources), default=0.0)
@@ -154,8 +166,8 @@ class StepCosts:
     def _seconds(self, source: int, device: int) -> float:
         """Return the time to move the output of `source` to `device`.
 
-        On a mesh it is 0 within one device. Costs stated by the graph are for the way through the host, which a tensor
-        between two subgraphs of one device also takes.
+        On a mesh it is 0 within one device. Without a mesh, the costs of the graph apply. They include the transfer to
+        the host and back, which is needed even between two subgraphs of one device.
         """
         transfers, home = self._placement.transfers, self._device_of[source]
         if transfers.mesh is not None and home == device:

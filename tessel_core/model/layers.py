@@ -1,4 +1,4 @@
-"""Layers of operators, read from their names, which are paths."""
+"""Layers of operators. The name of an operator is a path such as `layer3/mlp/up`, which begins with its layer."""
 
 from __future__ import annotations
 

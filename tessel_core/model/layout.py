@@ -1,4 +1,4 @@
-"""Layouts with several pipeline stages per device, and the memory that devices hold under their usual schedules."""
+"""Layouts with several pipeline stages per device, and the memory that they need under published schedules."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class LayoutShape(StrEnum):
     """Order in which consecutive stages visit the devices."""
 
     LOOP = "loop"
-    """From the first device to the last, then from the first again."""
+    """Stages go from the first device to the last, then start again at the first."""
     V = "v"
-    """From the first device to the last, then back to the first."""
+    """Stages go from the first device to the last, then back to the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class StageLayout:
         return tuple(s for s in range(self.stages_per_device * devices) if self.device_of(s, devices) == device)
 
     def in_flight(self, device: int, devices: int) -> tuple[tuple[int, ...], ...]:
-        """Return how many micro-batches each stage of a device holds, at each moment when memory may peak.
+        """Return how many micro-batches each stage of a device holds when the memory of the device may peak.
 
-        Each entry is one moment, with one number per stage of the device. A loop runs interleaved 1F1B
-        [Narayanan 2021], and a V of two stages per device runs ZB-V [Qi 2024]. No order is published for longer Vs:
-        each of their stages holds one micro-batch per device. On one device, both shapes are the same.
+        The result has one tuple for each such moment, with one number for each stage of the device. A loop runs
+        interleaved 1F1B [Narayanan 2021], and a V of two stages per device runs ZB-V [Qi 2024]. No order is published
+        for longer Vs: each of their stages holds one micro-batch per device. On one device, both shapes are the same.
 
         >>> StageLayout(2).in_flight(1, 2)
         ((2, 1), (3, 0))
@@ -62,7 +62,10 @@ class StageLayout:
         return ((devices,) * self.stages_per_device,)
 
     def moments(self, device: int, devices: int, rule: InFlight) -> tuple[tuple[int, ...], ...]:
-        """Return the moments of `in_flight` under a rule. `1f1b` means interleaved 1F1B or ZB-V."""
+        """Return the numbers of micro-batches held, in the format of `in_flight`, under a rule of `InFlight`.
+
+        Here the rule `1f1b` means interleaved 1F1B for a loop and ZB-V for a V.
+        """
         if not rule.by_position:
             return ((rule.held_at(1),) * self.stages_per_device,)
         moments = self.in_flight(device, devices)
@@ -70,21 +73,24 @@ class StageLayout:
 
 
 def stage_device(stage: int, devices: int, *, returns: bool) -> int:
-    """Return the device of a stage in a loop over the devices, or in a V if `returns` is set."""
+    """Return the device of a stage in a loop over the devices, or in a V if `returns` is true."""
     turn, place = divmod(stage, devices)
     return devices - 1 - place if returns and turn % 2 else place
 
 
 def _interleaved(device: int, devices: int, rounds: int) -> tuple[tuple[int, ...], ...]:
-    """Return the moments of interleaved 1F1B that no other moment dominates.
+    """Return the numbers of micro-batches held under interleaved 1F1B.
+
+    A moment is left out if at another moment every stage holds at least as many micro-batches.
 
     Forward passes visit a device's stages in groups of one micro-batch per device, and backward passes do so in
-    reverse. `ahead` forward passes run before the first backward pass. After that the two alternate.
+    reverse. `ahead` forward passes run before the first backward pass. After that, forward and backward passes
+    alternate.
     """
     ahead = 2 * (devices - 1 - device) + (rounds - 1) * devices
 
     def passes(stage: int, ended: int) -> int:
-        """Return how many of the first `ended` passes belong to a stage."""
+        """Return how many of the device's first `ended` passes (of one direction) belong to a stage."""
         whole, rest = divmod(ended, rounds * devices)
         return whole * devices + min(max(rest - stage * devices, 0), devices)
 
@@ -137,8 +143,8 @@ def layout_of(placement: StagedPlacement) -> StageLayout | None:
 def stages_after_move(placement: StagedPlacement, operators: Collection[int], device: int) -> tuple[int, ...] | None:
     """Return the stage of each operator after `operators` have moved to a device.
 
-    A moved operator joins the stage of that device which is nearest to its old stage. It keeps its old stage if the
-    device has none. The result is None for a placement without stages.
+    The device may have several stages. A moved operator joins the one whose number is closest to its old stage. If the
+    device has no stage, the operator keeps its old stage. The result is None for a placement without stages.
     """
     if placement.stages is None:
         return None

@@ -23,17 +23,17 @@ class Crossing:
     """Time of each receiver, in the graph's unit: its part of the output over the fastest of its links."""
 
     def seconds_at(self, device: int) -> float:
-        """Return the time that the transfer takes a sender or a receiver."""
+        """Return the time for which the transfer occupies a device that sends or receives."""
         if device in self.senders:
             return self.sending[self.senders.index(device)]
         return self.receiving[self.receivers.index(device)]
 
 
 def crossings(placement: Placement) -> Iterator[Crossing]:
-    """Yield the outputs that have a consumer on a device without the producer.
+    """Yield a `Crossing` for each operator whose output is needed on a device that does not run the operator.
 
-    Free outputs and operators without a device are left out. Raises InputError if a link of a mesh carries an output
-    of unknown size.
+    Outputs that cost nothing and operators without a device are left out. Raises InputError if a link of a mesh carries
+    an output of unknown size.
     """
     graph, transfers = placement.graph, placement.transfers
     for source, consumers in enumerate(graph.consumers):
@@ -64,7 +64,8 @@ def _parts_taken(placement: Placement, consumers: Iterable[int]) -> dict[int, in
 def exposed_reductions(placement: Placement) -> dict[tuple[int, ...], float]:
     """Return the time per micro-batch by which reducing gradients prolongs the backward pass of each set of replicas.
 
-    That is the whole reduction, or with overlap the part that exceeds their work. Times are in the graph's unit.
+    With overlap, this is only the part of the reduction that takes longer than the work of the replicas. Times are in
+    the graph's unit.
     """
     replication, gradients = placement.replication, gradient_bytes(placement.graph)
     exposed: dict[tuple[int, ...], float] = {}
@@ -86,7 +87,7 @@ FORWARD_BACKWARD = "forward-backward"
 
 @dataclass(frozen=True, slots=True)
 class PassLoads:
-    """Time that one pass of a sample takes each device: for its operators, and for the transfers of their outputs."""
+    """Time of each device in one pass (forward or backward) of a sample: for operators, and for transfers."""
 
     work: tuple[float, ...]
     communication: tuple[float, ...]
@@ -105,8 +106,9 @@ class PlacementLoads:
     complement]`, where e(u) is u with its consumers. So a sender pays once per output, however many devices receive
     it, and a receiver pays once per output. Hosts pay nothing. [Tarnawski et al., NeurIPS 2020]
 
-    On a mesh with blocking transfers, cost(u) is the time of the link, for a sender that of the slowest link it uses.
-    With overlapped transfers it is 0. An output is moved in the pass of its producer.
+    On a mesh with blocking transfers, cost(u) is the time of the link. For a sender, it is the time of the slowest link
+    that it uses. With overlapped transfers, cost(u) is 0. A transfer counts in the pass (forward or backward) of its
+    producer.
 
     Each of r replicas spends 1/r of the times and moves 1/r of the outputs. The reduction of its gradients counts as
     `communication` of its backward pass, as `Replication` describes.
@@ -162,7 +164,7 @@ OBJECTIVES: dict[str, Callable[[PlacementLoads], float]] = {
     THROUGHPUT: lambda loads: loads.largest,
     FORWARD_BACKWARD: lambda loads: loads.largest_passes,
 }
-"""Functions to minimise, by the name that a report gives as its objective."""
+"""Objective functions, which are minimised. The keys are the objective names in reports."""
 
 
 def _work(placement: Placement, *, backward: bool) -> tuple[float, ...]:

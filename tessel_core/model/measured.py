@@ -13,12 +13,12 @@ from tessel_core.model.schedule import IntColumn, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Prediction for a run from an earlier run, in nanoseconds and bytes."""
+    """Times and memory that an earlier run of the schedule predicts for this run, in nanoseconds and bytes."""
 
     block_ns: tuple[int, ...]
     """Duration of each block."""
     turn_ns: tuple[int, ...]
-    """Time from each block's end to the start of the next block on its device, if that block waits for nothing else."""
+    """Time from each block's end to the start of the next block on its device, if only the device keeps it waiting."""
     lag_ns: tuple[int, ...]
     """Lag of each dependency of the plan."""
     peak_bytes: tuple[int, ...]
@@ -40,9 +40,15 @@ class MeasuredRun:
     losses: tuple[float, ...] = ()
     """Loss of each micro-batch if the blocks trained a network, else empty."""
     equal: bool | None = None
-    """Whether the results equal those of one process. None if the blocks computed nothing that can be compared."""
+    """Whether the results equal those of the same computation in a single process.
+
+    None if there were no results to compare.
+    """
     difference: float | None = None
-    """Largest |a - b| of a tensor over its largest |b|. None if nothing was compared or a tensor is missing."""
+    """Largest relative difference of a tensor: max |a - b| / max |b|, where b is the result of a single process.
+
+    None if nothing was compared or a tensor is missing.
+    """
     tick_ns: float | None = None
     """Nanoseconds per unit of the plan's time, if stand-ins ran instead of the real blocks."""
     unit_bytes: float | None = None

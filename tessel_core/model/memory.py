@@ -59,7 +59,10 @@ class MemoryProfile:
         return self.levels[device][step]
 
     def most_between(self, device: int, edges: IntColumn) -> IntColumn:
-        """Return the largest memory that `device` holds in each interval [edges[i], edges[i + 1]). Edges increase."""
+        """Return the largest memory that `device` holds in each interval [edges[i], edges[i + 1]).
+
+        `edges` must increase.
+        """
         first = np.searchsorted(self.times[device], edges[:-1], side="right") - 1
         beyond = np.searchsorted(self.times[device], edges[1:], side="left")
         levels = np.append(self.levels[device], np.iinfo(np.int64).min)

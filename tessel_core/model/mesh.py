@@ -16,7 +16,7 @@ MAX_DEVICES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class PlacementDevice:
-    """A device as a placement sees it. A capacity of None means unlimited memory."""
+    """Name, kind and memory of a device, which a placement needs. A capacity of None means unlimited memory."""
 
     name: str
     kind: str
@@ -44,12 +44,12 @@ class PeakRate:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device. None means unknown, but a `memory_capacity` of None means unlimited."""
+    """A device of a mesh. A field of None means unknown, except that a `memory_capacity` of None means unlimited."""
 
     name: str
     kind: str
     node: int = 0
-    """Number of the node. Devices of one node are linked by `DeviceMesh.same_node_link`."""
+    """Number of the node (server) of the device. Devices of one node use `DeviceMesh.same_node_link`."""
     memory_capacity: int | None = None
     """Bytes."""
     flops: tuple[PeakRate, ...] = ()
@@ -95,7 +95,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A link between two named devices, which replaces the default link."""
+    """A link between two named devices. It is used instead of the default link."""
 
     between: tuple[str, str]
     link: Link
@@ -174,7 +174,7 @@ class DeviceMesh:
         return replace(self, devices=tuple(devices))
 
     def link(self, one: int, other: int) -> Link:
-        """Return the link between two different devices, given by position."""
+        """Return the link between two different devices, given by their positions in the mesh."""
         link = self._link(one, other)
         assert link is not None, "every two devices are linked"
         return link

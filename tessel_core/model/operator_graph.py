@@ -25,7 +25,7 @@ CPU = "cpu"
 
 MAX_OPERATORS = 20_000
 _COST_SLACK = 1e-6
-"""Largest difference between the costs of one operator's out-edges. The published program allows the same."""
+"""Largest allowed difference between the costs of the edges that leave one operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A vertex of the graph: a forward or backward operator, or a whole layer. None means unknown."""
+    """A vertex of the graph: a forward or backward operator, or a whole layer. A field of None means unknown."""
 
     name: str
     kind: str = ""
     times: tuple[DeviceTime, ...] = ()
-    """Kinds of devices without a time here do not support the operator."""
+    """Time on each kind of device that supports the operator."""
     flops: float | None = None
     bytes: float | None = None
     """Bytes moved between the device's memory and its processors."""
@@ -51,12 +51,12 @@ class Operator:
     activation_bytes: int | None = None
     output_bytes: int | None = None
     size: float | None = None
-    """Bytes that the operator holds on an accelerator, if its file gives one number for all of them."""
+    """Bytes that the operator holds on an accelerator, if its file does not distinguish weights and activations."""
     backward: bool = False
     colour: str | None = None
     """Operators of the same colour share a device."""
     forward_of: str | None = None
-    """Name of a backward operator's forward operator, which runs on the same device."""
+    """For a backward operator: the name of its forward operator, which runs on the same device."""
 
     def __post_init__(self) -> None:
         check_name("an operator", self.name)
@@ -90,7 +90,10 @@ class Edge:
     target: str
     bytes: int | None = None
     cost: float | None = None
-    """Time to move the output between an accelerator and the host, if the file gives it. The transfer loads both."""
+    """Time to move the output between an accelerator and the host, if the file gives it.
+
+    The transfer occupies both of them.
+    """
 
     def __post_init__(self) -> None:
         where = f"edge {self.source} -> {self.target}"
@@ -104,8 +107,8 @@ class Edge:
 class OperatorGraph(Shown):
     """A directed acyclic graph of operators, in which forward operators never wait for backward ones.
 
-    Every instance is well-formed. All out-edges of one operator have the same cost. Operators that must share a device
-    (by colour, or as backward and forward operator) form no cycle along forward edges.
+    All edges that leave one operator have the same cost. Operators that must share a device (by colour, or as backward
+    and forward operator) form no cycle along forward edges.
 
     Raises InputError, which names the operator or edge at fault.
     """
@@ -166,7 +169,7 @@ class OperatorGraph(Shown):
                 raise InputError(where, "forward_of must name the forward operator of a backward operator")
 
     def _check_colocation(self) -> None:
-        """Raise InputError if groups that must share a device form a cycle along forward edges.
+        """Raise InputError if forward edges form a cycle between groups of operators that must share a device.
 
         No placement of such a graph could run as a pipeline.
         """
@@ -228,7 +231,7 @@ class OperatorGraph(Shown):
         return tuple((each.activation_bytes or 0) if each.name in waited_for else 0 for each in self.operators)
 
     def lasting_bytes(self, included: int, replicas: int = 1) -> tuple[float, ...]:
-        """Return the bytes that each operator holds for any number of micro-batches in flight.
+        """Return the bytes of each operator that do not depend on the number of micro-batches in flight.
 
         That is its `memory` without the kept bytes of the `included` micro-batches. On one of several `replicas`, the
         activations that no backward operator needs are divided by their number.
@@ -249,7 +252,7 @@ class OperatorGraph(Shown):
 
     @cached_property
     def colocated(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of operators that must share a device, ordered by their first operators. Most have one operator."""
+        """Sets of operators that must share a device, ordered by their first operators. Most sets have one operator."""
         links = [(i, self._index[each.forward_of]) for i, each in enumerate(self.operators) if each.forward_of]
         first: dict[str, int] = {}
         for i, operator in enumerate(self.operators):
@@ -264,13 +267,13 @@ class OperatorGraph(Shown):
         return tuple(group_of[i] for i in range(len(self.operators)))
 
     def together(self, operators: Iterable[int]) -> tuple[int, ...]:
-        """Return the operators and all that must share a device with them, in ascending order."""
+        """Return `operators` and all operators that must share a device with them, as ascending indices."""
         groups = {self.group_of[i] for i in operators}
         return tuple(sorted(member for group in groups for member in self.colocated[group]))
 
     @cached_property
     def flow(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of `colocated` sets of which the first belongs to the same stage of a pipeline or an earlier one.
+        """Pairs (a, b) of `colocated` sets: in a pipeline, set a is in the stage of set b or in an earlier one.
 
         These are the forward edges, and the reversed backward edges of sets without a forward operator. The backward
         pass visits the stages in reverse, so its edges give such sets a place in the forward order.

@@ -53,7 +53,7 @@ class DevicePool:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The names of the devices on which an operator may be placed: one if it is pinned, or all but some."""
+    """Names of the devices on which an operator may be placed. A pinned operator has one name."""
 
     operator: str
     devices: tuple[str, ...]
@@ -61,10 +61,11 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Placement(Shown):
-    """The device indices of each operator.
+    """The indices of the devices on which each operator runs.
 
     An operator with several devices is shared by a tensor-parallel group, or by replicas if `replication` is set. An
-    operator without devices has not been placed. A placement may break the rules: the referee reports which.
+    operator without devices has not been placed. A placement may break rules. `tessel_core.rules` reports the broken
+    ones.
     """
 
     graph: OperatorGraph
@@ -121,7 +122,10 @@ class Placement(Shown):
 
     @property
     def on_members(self) -> Placement:
-        """The placement on the members of its tensor-parallel groups, or the placement itself if it has no groups."""
+        """The placement with each tensor-parallel group replaced by its member devices.
+
+        Without groups, the placement itself.
+        """
         groups = self.transfers.groups
         if groups is None:
             return self
@@ -138,10 +142,10 @@ class Placement(Shown):
     def held(self) -> tuple[int, ...]:
         """Number of micro-batches whose activations each device holds. It is 1 if there are subgraphs.
 
-        A stage consists of the operators on one device or one group of devices. Its position is counted among the
-        stages in use. If stages share a device, or tensors flow in a cycle between them (placements that are not
-        contiguous), stages have no position. Each device then holds one micro-batch per device, or per group. That is
-        enough for every schedule with at most this many micro-batches in flight.
+        A stage consists of the operators on one device or one group of devices. Stages without operators do not count
+        in the position of a stage. If stages share a device, or tensors flow in a cycle between them (placements that
+        are not contiguous), stages have no position. Each device then holds one micro-batch per device, or per group.
+        That is enough for every schedule with at most this many micro-batches in flight.
         """
         rule = self.in_flight if self.subgraphs is None else InFlight(self.in_flight.included)
         stages = tuple(dict.fromkeys(map(frozenset, filter(None, self.assignment))))
@@ -158,7 +162,7 @@ class Placement(Shown):
 
     @cached_property
     def memory(self) -> tuple[float, ...]:
-        """Bytes that each device holds, with the activations of all micro-batches in flight."""
+        """Bytes that each device holds, including the activations of all micro-batches in flight."""
         layout = layout_of(self)
         if layout is not None:
             return layout_memory(self, layout)

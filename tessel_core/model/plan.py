@@ -18,22 +18,22 @@ _MAX_LABEL_PARTS, _MAX_PART_CHARACTERS = 5, 30
 
 
 class BlockKind(StrEnum):
-    """Kind of a block's computation. It decides the colour of the block and its place in published schedules."""
+    """Kind of a block's computation. It decides the block's colour in charts and its order in published schedules."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
     WEIGHT = "weight"
-    """The weight-gradient half of a split backward."""
+    """Weight gradients of a backward pass that is split into two blocks."""
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDevice:
-    """A device as a schedule sees it: its name, and its memory in the plan's unit."""
+    """Name of a device, and its memory in the plan's unit."""
 
     name: str
     memory_capacity: int | None = None
-    """Capacity, of which `static_memory` is a part. None means unlimited."""
+    """Total capacity, including `static_memory`. None means unlimited."""
     static_memory: int = 0
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class PlanDevice:
 
     @property
     def activation_capacity(self) -> int | None:
-        """Capacity that is left for micro-batches. It may be negative; None means unlimited."""
+        """Capacity minus static memory. It may be negative. None means unlimited."""
         return None if self.memory_capacity is None else self.memory_capacity - self.static_memory
 
 
@@ -64,7 +64,7 @@ class Block:
 
     @property
     def title(self) -> str:
-        """Name and label, or the name alone if it names the same layers."""
+        """Name and label of the block. The label is left out if the name contains the same layers."""
         name, label = (re.findall(r"\d+|[^\W\d_]+|…", text.lower()) for text in (self.name, self.label))
         singular = [label[0], label[0].removesuffix("s")] if label else []
         said = "…" not in name and not {*singular}.isdisjoint(name) and label[-1] in name
@@ -170,7 +170,7 @@ class MicroBatchPlan(Shown):
 
     @property
     def unlabelled(self) -> MicroBatchPlan:
-        """The plan as searches see it: without labels, samples and the kind of sharing."""
+        """The plan without labels, `samples` and `replicated`, which do not change the result of a search."""
         return replace(
             self, blocks=tuple(replace(block, label="") for block in self.blocks), samples=None, replicated=False
         )
@@ -199,7 +199,7 @@ class MicroBatchPlan(Shown):
 
     @cached_property
     def topological_order(self) -> tuple[int, ...]:
-        """Block indices with predecessors first, ties in the plan's order."""
+        """Block indices with predecessors first. Blocks that may come in any order keep the plan's order."""
         return topological_order(self._before)
 
     @property
@@ -217,7 +217,7 @@ class MicroBatchPlan(Shown):
 
     @cached_property
     def total_time(self) -> int:
-        """Sum of all durations and lags: one micro-batch alone never takes more ticks."""
+        """Sum of all durations and lags, in ticks. No micro-batch that runs alone needs more time."""
         return sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
 
     @cached_property
@@ -232,7 +232,7 @@ class MicroBatchPlan(Shown):
 
 
 def label_of(layers: Iterable[str]) -> str:
-    """Write a short list of layers. Numbered layers of one name are joined, and a long list is cut.
+    """Write a short list of layers. Layers that differ only in their number are joined, and a long list is cut.
 
     >>> label_of(["embedding", "layer0", "layer1", "layer2", "layer4", "head"])
     'embedding, layers 0–2, 4, head'
@@ -298,7 +298,7 @@ def _check_never_negative(plan: MicroBatchPlan, device: int, acquires: list[int]
 
 
 def _saturated(plan: MicroBatchPlan, acquires: list[int], releases: list[int]) -> int:
-    """Return the largest flow from acquiring blocks to the releasing blocks after them."""
+    """Return the maximum flow of memory from blocks that acquire it to later blocks that release it."""
     if all(plan.ancestors[r] >> a & 1 for a in acquires for r in releases):
         return min(sum(plan.blocks[a].memory for a in acquires), -sum(plan.blocks[r].memory for r in releases))
     import networkx as nx  # imported here: in most plans, every release follows all acquiring blocks

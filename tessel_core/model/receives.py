@@ -7,12 +7,12 @@ from enum import StrEnum
 
 
 class Receives(StrEnum):
-    """Work of a rank that waits until a tensor has been received."""
+    """Which work of a rank waits until a tensor has been received."""
 
     STREAM = "stream"
     """Only the computation that needs the tensor waits. Each receive has its own stream, as PyTorch intends."""
     IN_ORDER = "in-order"
-    """All later work of the rank waits, as if the kernel of the receive occupied the device."""
+    """All later work of the rank waits, as if the receive occupied the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ReceiveWait:
 
     rank: int
     receive: str
-    """The action as the file writes it, such as 2RECV_F3, or 2WAIT_SEND_F3 if a send waits for its receiver."""
+    """The receive, written as in the file, such as 2RECV_F3, or 2WAIT_SEND_F3 if a send waits for its receiver."""
     before: str
     """The computation that starts late, such as 2F3, or empty if none follows."""
     start: int

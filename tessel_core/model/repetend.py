@@ -1,4 +1,4 @@
-"""Repetends: the repeating part of a schedule, as a modulo schedule."""
+"""Repetends: the repeating part of a schedule, stored as a modulo schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.model.schedule import Schedule, SteadyState
 
 @dataclass(frozen=True, eq=False)
 class Repetend:
-    """`unroll` micro-batches that repeat every `period` ticks.
+    """Start times of `unroll` micro-batches, which repeat every `period` ticks.
 
     start(b, m) = first_start[m mod unroll, b] + (m div unroll) * period   [modulo scheduling, Rau 1994]
 

@@ -1,4 +1,4 @@
-"""Replicated stages: devices that divide every micro-batch and reduce their gradients."""
+"""Replicated stages: several devices divide every micro-batch of a stage and sum their gradients."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Reductions(Protocol):
     """Cost of reducing gradients over devices."""
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
-        """Return the time per micro-batch, in the graph's unit, to reduce `amount` bytes of each device."""
+        """Return the time per micro-batch, in the graph's unit, to sum `amount` bytes of gradients over the devices."""
 
 
 @dataclass(frozen=True)
 class Replication:
     """Cost of stages that several devices share as replicas.
 
-    Each of r devices does 1/r of every micro-batch. So it has 1/r of the operators' times, of the outputs moved and
-    of the activations, but all of the weights. In training, the devices reduce the gradients of the stage's weights.
+    Each of r devices does 1/r of every micro-batch. So it has 1/r of the operators' times, of the outputs moved and of
+    the activations, but all of the weights. In training, the devices reduce the gradients of the stage's weights.
     """
 
     reductions: Reductions
@@ -32,7 +32,7 @@ class Replication:
 def gradient_bytes(graph: OperatorGraph) -> tuple[float, ...]:
     """Return the bytes of each operator's gradients, which are those of its weights. They are 0 for inference.
 
-    If a file gives the memory of a forward operator as one number, the number counts as weights.
+    If the file does not distinguish weights and activations of a forward operator, all of its memory counts as weights.
     """
     if not graph.is_training:
         return (0.0,) * len(graph.operators)

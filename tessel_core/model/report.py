@@ -1,4 +1,4 @@
-"""Reports, which are the results of solvers."""
+"""Reports: the solution of a solver, with its bound and how it was found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tessel_core.shown import Shown
 T = TypeVar("T")
 
 MAKESPAN, PERIOD = "makespan", "period"
-"""Names of the objectives of schedules: the time until all micro-batches have ended, and the time between two."""
+"""Names of the objectives of schedules: the time until all micro-batches have ended, and the time after which the
+schedule repeats.
+"""
 
 STOPPED = "cancelled: the best so far"
 """The `reason` in the report of a search that was cancelled after it had found a solution."""
@@ -42,9 +44,9 @@ class Status(StrEnum):
 class SolveReport(Shown, Generic[T]):
     """The result of one search.
 
-    `objective` and `bound` are in the unit of `objective_name`, or None. No solution is better than `bound`. With
-    INFEASIBLE, `relaxed_solution` may give a solution that breaks only the memory rule. `Solver.ask` fills in the
-    config (the solver's frozen dataclass of options), the solver's name, the time and the history.
+    `objective` and `bound` are in the unit of `objective_name`, or None. No solution is better than `bound`. If the
+    status is INFEASIBLE, `relaxed_solution` may give a solution that breaks only the memory rule. `Solver.ask` fills in
+    the config (the solver's frozen dataclass of options), the solver's name, the time and the history.
     """
 
     status: Status
@@ -58,7 +60,7 @@ class SolveReport(Shown, Generic[T]):
     config: object = None
     history: tuple[Progress, ...] = ()
     reason: str = ""
-    """One sentence on why there is no solution, or on what limits the claim. May be empty."""
+    """A sentence that says why there is no solution, or why the solution may not be optimal. May be empty."""
 
     @property
     def gap(self) -> float | None:
@@ -68,30 +70,36 @@ class SolveReport(Shown, Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementReport(SolveReport[Placement]):
-    """The result of a placement search. If it is INFEASIBLE, it may say which devices would be enough."""
+    """The result of a placement search. If no placement exists, it may give the devices that would be enough."""
 
     least_memory: int | None = None
-    """Least memory per accelerator, in bytes, at which the same number of accelerators is enough."""
+    """Least memory per accelerator, in bytes, at which this number of accelerators is enough."""
     least_accelerators: int | None = None
-    """Least number of accelerators of the same memory that is enough."""
+    """Least number of accelerators with the given memory that is enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleReport(SolveReport[Schedule]):
     """The result of a schedule search: the steady state and the makespan, each with its bound.
 
-    One search may find both the shortest and the steadiest schedule. `solution` is the schedule of `objective_name`,
-    and `about` returns the report for the other objective.
+    One search may return two schedules: the one with the least makespan and the one with the least period. `solution`
+    is the schedule of `objective_name`, and `about` returns the report for the other objective.
     """
 
     shortest: Schedule | None = None
-    """Schedule of least makespan, which keeps `repetend` if such a schedule is as short. None if the search returned
-    a single schedule."""
+    """Schedule of least makespan.
+
+    If several are equally short, one that repeats `repetend` is preferred. None if the search returned a single
+    schedule.
+    """
     steady: Schedule | None = None
-    """Shortest schedule found that keeps `repetend`. If `repetend` needs more micro-batches than there are, the
-    schedule that keeps the shortest period possible. None if there are too few micro-batches to repeat anything."""
+    """Shortest schedule found that repeats `repetend`.
+
+    If `repetend` needs more micro-batches than the schedule has, a schedule with the shortest period that fits. None if
+    there are too few micro-batches for any repetition.
+    """
     repetend: Repetend | None = None
-    """Repetend of the shortest period found, whether or not `solution` keeps it. None if there is none."""
+    """Repetend with the shortest period found. `solution` need not repeat it. None if no repetend was found."""
     period_bound: Fraction
     """Lower bound on the period per micro-batch of any schedule at any unroll."""
     makespan_bound: int
@@ -99,7 +107,8 @@ class ScheduleReport(SolveReport[Schedule]):
     repetend_s: float | None = None
     completion_s: float | None = None
     least_capacity: int | None = None
-    """With INFEASIBLE: the least `memory_capacity`, the same on every device, at which a schedule exists."""
+    """If the status is INFEASIBLE: the least `memory_capacity`, the same on every device, at which a schedule exists.
+    """
 
     @property
     def cancelled(self) -> bool:
@@ -107,7 +116,7 @@ class ScheduleReport(SolveReport[Schedule]):
         return self.status is Status.CANCELLED or self.reason == STOPPED
 
     def about(self, objective_name: str) -> ScheduleReport:
-        """Return the report for the other objective, makespan or period, or itself if it covers only one objective."""
+        """Return the report for the given objective, MAKESPAN or PERIOD. A report on one schedule returns itself."""
         if objective_name == self.objective_name or (self.drawable is not None and self.shortest is None):
             return self
         if objective_name == PERIOD:
@@ -129,14 +138,17 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def steady_costs(self) -> float | None:
-        """Share by which the steady schedule is longer than the shortest one, or None if there are not both."""
+        """Relative increase of the makespan from `shortest` to `steady`.
+
+        None if one is missing or both are the same schedule.
+        """
         if self.shortest is None or self.steady is None or self.shortest is self.steady:
             return None
         return self.steady.makespan / self.shortest.makespan - 1
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """Distinct schedules that keep the rules, with `solution` first."""
+        """Distinct valid schedules, with `solution` first."""
         known = (self.solution, self.shortest, self.steady)
         return tuple({id(each): each for each in known if each is not None}.values())
 
@@ -162,7 +174,7 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def kept_period(self) -> Fraction | None:
-        """Ticks per micro-batch of the period that `steady` keeps.
+        """Ticks per micro-batch in the steady state of `steady`.
 
         It is longer than `period_per_micro_batch` if the shortest period needs more micro-batches than there are.
         """
@@ -175,7 +187,7 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def repetend_makespan(self) -> int | None:
-        """Makespan of the schedule that keeps the steady state, or None if there is no such schedule."""
+        """Makespan of the schedule that repeats the steady state, in ticks. None if there is no such schedule."""
         kept = self.steady if self.kept_period == self.period_per_micro_batch else None
         if self.steady is None and self.drawable is not None and self.drawable.repetend is not None:
             kept = self.drawable

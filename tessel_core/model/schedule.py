@@ -1,4 +1,4 @@
-"""Schedules: the start of every block of every micro-batch."""
+"""Schedules: the start time of every block of every micro-batch."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Phase(StrEnum):
 
     @property
     def words(self) -> str:
-        """Name of the phase for people. Files and searches use the value."""
+        """Name of the phase on screens. Files and searches use the enum value."""
         return "repeated stretch" if self is Phase.REPETEND else str(self)
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """The part of a schedule that keeps a period.
+    """The part of a schedule that repeats with a constant period.
 
     For each m with `first_micro_batch` <= m and m + `unroll` <= `last_micro_batch`, each block of micro-batch
     m + `unroll` starts `period` ticks after the same block of micro-batch m.
@@ -73,7 +73,7 @@ class SteadyState:
 
 @dataclass(frozen=True, eq=False)
 class Schedule(Shown):
-    """A plan and the start of every run (block, micro-batch).
+    """A plan and the start of every run. A run is one block of one micro-batch.
 
     The columns `block`, `micro_batch` and `start` are read-only int64 arrays of equal length. They are sorted by
     start, then micro-batch, then block. Ends, devices and kinds come from the plan, so they always agree with it.
@@ -164,7 +164,7 @@ class Schedule(Shown):
 
     @cached_property
     def repetend_windows(self) -> tuple[tuple[int, int], ...]:
-        """First start and last end of the runs of the repetend on each device.
+        """First start and last end of the repetend's runs on each device, in ticks.
 
         A device without such runs has 0 and the makespan.
         """
@@ -203,7 +203,10 @@ class Schedule(Shown):
         return phases
 
     def _instances(self) -> tuple[IntColumn, NDArray[np.bool_]]:
-        """Return the instance of each run, and whether it starts at the time given by the extended steady state."""
+        """Return the instance of the repetend to which each run belongs, and whether the run starts on time.
+
+        A run is on time if it starts when the steady state, extended in both directions, would start it.
+        """
         assert self.repetend is not None
         first, unroll, period = self.repetend.first_micro_batch, self.repetend.unroll, self.repetend.period
         pattern = self.starts[first : first + unroll]

@@ -23,12 +23,16 @@ class Communication(StrEnum):
 
 @dataclass(frozen=True)
 class Transfers:
-    """Costs of transfers: those of a mesh's links, or without a mesh those stated by the graph, which always block."""
+    """Costs of transfers.
+
+    With a mesh, they are the times of its links. Without one, they are the costs in the graph, and transfers always
+    occupy devices.
+    """
 
     mesh: DeviceMesh | None = None
     communication: Communication = Communication.BLOCKING
     groups: DeviceGroups | None = None
-    """Tensor-parallel groups, if each device of `mesh` stands for one."""
+    """Tensor-parallel groups, if each device of `mesh` represents one group."""
 
     @property
     def load_devices(self) -> bool:
@@ -38,7 +42,7 @@ class Transfers:
     def seconds(self, graph: OperatorGraph, source: int, one: int, other: int, parts: int = 1) -> float:
         """Return the time to move one of `parts` equal parts of an operator's output between two devices.
 
-        It is in the graph's unit. Raises InputError if the size of the output is unknown.
+        The time is in the graph's unit. Raises InputError if the size of the output is unknown.
         """
         if self.mesh is None:
             return graph.output_cost[source] / parts
@@ -49,14 +53,14 @@ class Transfers:
     ) -> tuple[float, ...]:
         """Return the time for which moving one of `parts` parts of each operator's output occupies a device.
 
-        `choose` reduces the times of all links to one, such as `min` for a lower bound.
+        `choose` selects one time from the times of all links: `min` gives a lower bound.
         """
         return self.over_links(graph, choose, parts) if self.load_devices else (0.0,) * len(graph.operators)
 
     def over_links(
         self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float], parts: int = 1
     ) -> tuple[float, ...]:
-        """Return the times of `loads` even if transfers occupy no device."""
+        """Return the times that `loads` returns for blocking transfers, also if transfers are overlapped."""
         if self.mesh is None:
             return graph.output_cost if parts == 1 else tuple(cost / parts for cost in graph.output_cost)
         links = self.mesh.links
@@ -67,7 +71,7 @@ class Transfers:
 
 
 OWN_COSTS = Transfers()
-"""Transfers of graphs whose edges state their costs."""
+"""Default: the costs that the edges of the graph give."""
 
 
 def sent_bytes(graph: OperatorGraph, source: int) -> int:

@@ -1,8 +1,8 @@
-"""Simulated annealing of splits by moves of one group and swaps of two, compiled by numba.
+"""Simulated annealing of splits, compiled by numba. A split gives each group of operators a device.
 
-The energy is a norm of the loads, summed over the parts of the objective. It is close to the largest load, but smaller
-loads count a little, because most moves do not change the largest load. A call does a bounded number of steps, because
-nothing can interrupt it. It releases the interpreter's lock.
+A step moves one group, or swaps two. The energy is a norm of the loads, summed over the parts of the objective. It is
+close to the largest load, but smaller loads count a little, because most moves do not change the largest load. A call
+does a bounded number of steps, because nothing can interrupt it. It releases the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ _MAX_STEPS_PER_CALL = 250_000
 _POWER = 12
 """Exponent of the norm of the loads."""
 _SWAP_SHARE, _NET_SHARE = 0.3, 0.7
-"""Shares of steps that swap two groups, and that move a group to a device with a group of the same net."""
+"""Fraction of steps that swap two groups, and fraction that move a group to a device with a group of the same net.
+
+A net is a tensor with the group that makes it and the groups that use it.
+"""
 _MAX_UNITS = 1e20
 """Loads above this many units count as this many, so that their twelfth powers fit a float."""
 _EXCESS_WEIGHT = 2.0
-"""Load added per share of capacity that is exceeded: a device 10 % over its capacity counts 20 % of a unit more."""
+"""Penalty for exceeding a capacity: a device that is 10 % over its capacity counts 20 % of a unit more load."""
 
 
 class Tables(NamedTuple):
@@ -107,13 +110,13 @@ def _tables(
 
 
 class Heat(NamedTuple):
-    """First and last temperature, as shares of a known objective."""
+    """First and last temperature, as fractions of a known objective."""
 
     first: float
     last: float
 
     def after(self, share: float) -> float:
-        """Return the temperature after a share of all steps."""
+        """Return the temperature after a fraction of all steps."""
         return float(self.first * (self.last / self.first) ** share)
 
 
@@ -205,7 +208,8 @@ def _energy(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
-    """Draw a group, a group to swap it with or -1, and a target device, which is -1 if the move is not allowed.
+    """Draw a group, a second group to swap it with (or -1), and a target device. The device is -1 if the move is not
+    allowed.
 
     The target is mostly a device with another group of one of the group's nets.
     """
@@ -229,7 +233,7 @@ def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
 
 @inlined
 def _move(tables, state, group, other, source, device):  # type: ignore[no-untyped-def]
-    """Move a group to `device`, and the group `other` back to `source` unless it is -1."""
+    """Move a group to `device`. Move the group `other` from there to `source`, unless it is -1."""
     _shift(tables, state, group, source, device)
     if other >= 0:
         _shift(tables, state, other, device, source)

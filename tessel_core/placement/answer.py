@@ -23,10 +23,11 @@ def answer(
     complete: bool = True,
     equal: float = EQUAL_LOADS,
 ) -> PlacementReport:
-    """Return the report on the best placement found, or on none. `reason` says why it is not proved.
+    """Return the report on the best placement found, or on a search that found none. `reason` says why it is not
+    proved.
 
-    The objective is computed anew. It is proved if the search was `complete` and the bound is lower by at most a share
-    of `equal`.
+    The objective is computed anew. It is proved optimal if the search was `complete`, and the bound is lower by at most
+    the fraction `equal`.
     """
     stopped = control is not None and control.cancelled
     if placement is None:

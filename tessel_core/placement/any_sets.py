@@ -43,18 +43,18 @@ _MAX_FREED_GROUPS = 300
 _MAX_KEPT_SPLITS = 8
 """Number of good splits that are kept. Their loads differ."""
 _MIN_FRESH_SPLITS = 4
-"""Number of splits found by the way "fresh" before any other way is tried."""
+"""Number of splits that the way "fresh" must find before other ways are tried."""
 _MIN_CLUSTERS = 30
 _CLUSTERS_PER_LEVEL_RATIO = 0.6
 """A level is kept if it has at most this share of the clusters of the level before."""
 _PATIENCE_FACTOR, _MIN_PATIENCE_SECONDS = 4.0, 4.0
 """The search ends after the first number times the seconds that the best split took, plus the second number."""
 _OUTSIDE = -1
-"""Device that stands for all devices that are not freed."""
+"""Index of the device that represents all devices that are not freed."""
 
 
 class Way(Enum):
-    """Way to find another split, as the module's docstring describes."""
+    """Method to find another split. The docstring of the module describes each method."""
 
     FRESH = "fresh"
     REFINE = "refine"
@@ -64,7 +64,7 @@ class Way(Enum):
 
 @dataclass
 class _Record:
-    """Time and improvements of a way so far."""
+    """Time that a way has taken so far, and its number of improvements."""
 
     seconds: float
     """Seconds spent, plus those of one try."""

@@ -3,8 +3,9 @@
 There are three arguments. Each also holds for the forward and the backward part of a load alone.
 
 - The devices together do all the work (`priced_work`).
-- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`).
-- Some device has several of many groups. The least load with them is a minimum cut too (`pigeonhole_bound`).
+- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`). - If there are more groups
+than devices, some device has several groups. The least load of a device with given groups is a minimum cut too
+(`pigeonhole_bound`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 
 _MAX_PRICES = 256
 _UNITS = 2.0**48
-"""Integer units in the sum of all capacities of a minimum cut. Capacities are rounded down, so the bound holds."""
+"""Number of integer units into which the sum of all capacities of a minimum cut is divided.
+
+Capacities are rounded down to units, so the bound remains valid.
+"""
 _MAX_CANDIDATES = 32
 """Largest number of groups from which the pigeonhole argument chooses."""
 _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
@@ -46,8 +50,8 @@ class PricedWork:
 def priced_work(pipeline: Pipeline) -> PricedWork:
     """Return the best values with a price of 1 for the first class and one common price for the others.
 
-    With two classes, they are the best of all: the dual of spreading every group freely over the classes. The price is
-    then the ratio of some group's two times.
+    With two classes, no other prices give a better bound: this is the dual of the problem that divides every group
+    freely over the classes. The common price is then the ratio of the two times of some group.
     """
     first, *others = pipeline.classes
     if not others:

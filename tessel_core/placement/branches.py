@@ -17,8 +17,8 @@ def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]
     """Return the operators of each branch, for each stretch of the flow with parallel branches.
 
     Branches consist of layers, which operators' names give. The trunk consists of the layers that come before or after
-    every other layer. Between two layers of the trunk, each connected component is a branch. Layers that share a device
-    or lie on a cycle count as one.
+    every other layer. Between two layers of the trunk, each connected component is a branch. Layers that must share a
+    device, or that lie on a cycle, count as one.
     """
     names = [layer_of(operator) for operator in graph.operators]
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -63,7 +63,7 @@ def _stretches(before: list[list[int]], part_of: list[int]) -> tuple[tuple[tuple
 
 
 def branches_apart(placement: Placement) -> Iterator[Violation]:
-    """No device has operators of two parallel branches."""
+    """Rule: no device has operators of two parallel branches."""
     operators = placement.graph.operators
     for stretch in branches_of(placement.graph):
         on: dict[int, int] = {}

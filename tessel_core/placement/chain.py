@@ -1,7 +1,7 @@
 """The exact dynamic program over chains of ideals, with growing limits on the load [Tarnawski et al., NeurIPS 2020].
 
-Under each limit only few ideals can be part of a chain, so the search looks at little more than its answer needs. If
-there is no chain under a limit, the limit is a lower bound.
+An ideal is a set of groups that contains all predecessors of its members. Under each limit, only few ideals can be part
+of a chain, so the search examines few of them. If there is no chain under a limit, the limit is a lower bound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessel_core.placement.steps import Fold, Rows, Steps
 _FIRST_STEP_SHARE = 2e-3
 """Distance of the first limit from the bound, as a share of the bound. Each further step is twice as long."""
 SAME_SUMS = 1e-12
-"""Loads that differ by less than this share are equal, because they are rounded sums."""
+"""Loads that differ by less than this fraction count as equal, because sums of floats are rounded."""
 
 Counts = tuple[int, ...]
 """Number of devices of each class in use. A search that also counts stages puts their number last."""
@@ -38,7 +38,9 @@ FoldOf = Callable[[int], Fold]
 
 
 class Stage(NamedTuple):
-    """A last stage of a chain: the class and number of its devices, and the devices in use before it."""
+    """The last stage of a chain: the class and number of its devices, and the number of devices that earlier stages
+    use.
+    """
 
     kind: int
     replicas: int
@@ -118,7 +120,7 @@ class ChainSearch:
 
     @property
     def _end(self) -> Counts:
-        """State of a complete chain."""
+        """Return the state of a complete chain."""
         return self._counts
 
     def _begins(self, used: Counts) -> bool:
@@ -191,7 +193,7 @@ class ChainSearch:
 
 
 def fewer(used: Counts, kind: int, by: int) -> Counts:
-    """Return the devices in use without `by` devices of a class."""
+    """Return the numbers of devices in use, with `by` devices less of one class."""
     return tuple(number - by * (each == kind) for each, number in enumerate(used))
 
 

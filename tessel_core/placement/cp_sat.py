@@ -22,7 +22,7 @@ from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain
 
 _START_IDEALS = 100_000
-"""Largest number of ideals in the search for a contiguous first split, which takes a few seconds."""
+"""Largest number of ideals in the search for a contiguous first split. That search takes a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,10 @@ def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> P
 
 
 def _has_positions(problem: PlacementProblem) -> bool:
-    """Return whether memory may bind and chains hold fewer micro-batches, so that a chain may fit if others do not."""
+    """Return whether a chain may fit in memory when other splits do not.
+
+    That is so if memory may bind, and stages of a chain hold fewer micro-batches than stages of other splits.
+    """
     held = pipeline_of(problem)
     binds = any(held.memory.sum() > each.capacity for each in held.classes)
     return binds and bool(chain_of(problem).kept.any())

@@ -1,4 +1,7 @@
-"""Pipelines made from problems: groups of operators that move together, with free groups merged into neighbours."""
+"""Pipelines made from problems.
+
+Operators that must share a device form groups, and groups without cost are merged into neighbours.
+"""
 
 from __future__ import annotations
 

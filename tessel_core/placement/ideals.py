@@ -23,7 +23,10 @@ Bits = NDArray[np.uint64]
 """Bit sets, shaped (ideals, words). Group g is bit g % 64 of word g // 64."""
 
 SMALL_PRODUCT = 1 << 18
-"""Largest number of multiplications in a matrix product. Beyond it OpenBLAS uses all cores, which then wait busily."""
+"""Largest number of multiplications in one matrix product.
+
+For larger products, OpenBLAS starts threads on all cores, and these threads then wait busily.
+"""
 
 
 def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
@@ -88,7 +91,7 @@ class Ideals:
     work: Floats
     """Priced work of each ideal, see `bounds.py`."""
     time: Floats
-    """Time of the groups that a class supports, shaped (classes, ideals)."""
+    """For each ideal, the total time of those of its groups that a class supports, shaped (classes, ideals)."""
     banned: Floats
     """Number of groups that a class does not support, shaped (classes, ideals)."""
     memory: Floats
@@ -96,7 +99,7 @@ class Ideals:
     cut: Floats
     """Cost of the nets with groups inside and outside each ideal."""
     cut_nets: Bits
-    """These nets, as bit sets."""
+    """The nets that each ideal cuts (as counted in `cut`), as bit sets."""
     branches: tuple[Floats, ...]
     """For each stretch, the number of groups in branches that must be kept apart, shaped (branches, ideals)."""
 

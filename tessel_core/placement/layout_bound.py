@@ -1,4 +1,4 @@
-"""A lower bound on the largest load of a layout: groups are spread over the devices without regard to the flow.
+"""A lower bound on the largest load of a layout. It lets groups be on any device, without regard to the flow.
 
 If groups repeat, as the layers of a network do, the share of a device is given by the number of groups of each kind.
 """
@@ -16,15 +16,24 @@ from tessel_core.placement.layout_task import LayoutTask
 from tessel_core.placement.pipeline import EQUAL_LOADS, Floats
 
 _MAX_SHARES = 5_000
-"""Largest number of shares of a device. With more, the dynamic program takes longer than a second."""
+"""Largest number of ways to choose how many groups of each kind a device has.
+
+With more, the dynamic program takes longer than a second.
+"""
 
 Counts = tuple[tuple[int, ...], ...]
-"""Numbers of groups, shaped (kinds, places)."""
+"""Number of groups of each kind on each device, shaped (kinds, places).
+
+A place is a position in `LayoutTask.devices`.
+"""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The least largest load of a spread, and its numbers of groups. Infinite and None if no spread fits."""
+    """The least largest load when groups are spread freely, and the numbers of groups on each device.
+
+    Infinite and None if nothing fits in memory.
+    """
 
     load: float
     counts: Counts | None
@@ -66,7 +75,10 @@ def _stage(task: LayoutTask, members: tuple[int, ...]) -> int | None:
 
 
 def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) -> Floats:
-    """Return the load of each share of the place. Infinite above `most`, beyond the capacity, or without support."""
+    """Return the load of a device for each choice of groups.
+
+    Infinite above `most`, beyond the capacity, or without support.
+    """
     time, held = task.time[place], task.static + task.least_in_flight[place] * task.activation
     fixed = [v for v, (first, last) in enumerate(task.windows) if first == last and task.place_of[first] == place]
     load, memory = np.full(shape, time[fixed].sum()), np.full(shape, held[fixed].sum())
@@ -78,7 +90,7 @@ def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) ->
 
 
 def _shares(load: Floats) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Yield the possible shares of a place with their loads."""
+    """Yield each possible choice of groups for a device, with its load."""
     for share in np.argwhere(np.isfinite(load)).tolist():
         yield tuple(share), float(load[tuple(share)])
 

@@ -18,7 +18,7 @@ Var = cp_model.IntVar
 
 
 _COARSE_MEMORY_UNITS, _MAX_MEMORY_UNITS = 2**18, 2**53
-"""Units in a capacity of a COARSE model, and in the most memory that a device of a FINE model may hold."""
+"""Number of integer units of the capacity in a COARSE model, and of the largest memory of a device in a FINE model."""
 
 
 class Units(Enum):
@@ -34,7 +34,7 @@ class Units(Enum):
 
 @dataclass(frozen=True)
 class Found:
-    """The stages of the groups in the solution of a model, or None, and the bound that it proved."""
+    """The stage of each group in the solution of a model (or None), and the bound that the solve proved."""
 
     stage_of: tuple[int, ...] | None
     bound: float
@@ -52,7 +52,7 @@ class LayoutModel:
     def __init__(self, task: LayoutTask, upper: float, units: Units, room: float | None = None) -> None:
         """Build the model. `upper` is an upper bound on the least largest load.
 
-        With `room`, an upper bound on the least capacity in bytes, the model minimises the common capacity instead.
+        If `room` is given, the model minimises the common capacity instead. `room` is an upper bound on it in bytes.
         """
         self._task, self._units, self._room_bytes = task, units, room
         self._unit = max(upper, 1e-300) / units.value
@@ -123,8 +123,8 @@ class LayoutModel:
         """static bytes of a device + sum over its stages s of in_flight[s] * kept[s] <= capacity, at every moment.
 
         A second constraint uses `least_in_flight` and the counts of kinds. It is implied and speeds up proofs. Devices
-        that cannot exceed their capacity have none. FINE bytes are rounded up, for which the allowance in the capacity
-        compensates.
+        that cannot exceed their capacity have none. FINE bytes are rounded up. The capacity has an allowance that
+        compensates for this.
         """
         task, within = self._task, self._room_bytes is None
         rounded = math.ceil if self._units is Units.FINE and within else math.floor
@@ -204,7 +204,7 @@ class LayoutModel:
             yield all_, all(there)
 
     def even_out(self, most: float) -> None:
-        """Minimise the unevenness of stages and loads instead, with no load above `most`.
+        """Minimise how uneven stages and loads are, instead of the largest load. No load may exceed `most`.
 
         The objective is the longest time of a stage times the number of devices, plus the amounts by which stages and
         loads exceed their means.
@@ -222,7 +222,10 @@ class LayoutModel:
         self._model.minimize(len(self._places) * longest + sum(above))
 
     def _above(self, amount: cp_model.LinearExprT, mean: int) -> Var:
-        """Return a variable for the amount above the mean. The objective must minimise it."""
+        """Return a variable for the amount by which a value exceeds the mean.
+
+        It is only correct if the objective minimises it.
+        """
         above = self._model.new_int_var(0, self._most, "above")
         self._model.add(amount - mean <= above)
         return above

@@ -1,4 +1,7 @@
-"""Layouts with several stages per device as the searches see them: groups are divided into the stages of a chain."""
+"""The task of the layout searches: divide groups of operators into the stages of a chain.
+
+Devices have several stages.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 
 _MIN_GAIN = 1e-12
-"""A cut moves only if it improves a value by more than this share."""
+"""A cut (the border between two stages) moves only if it improves a value by more than this fraction."""
 _MAX_STEP_GROUPS = 64
 """Largest number of groups by which a cut moves at once."""
 
@@ -30,7 +33,7 @@ class LayoutTask:
     devices: tuple[int, ...]
     """The accelerators in order. A place is a position in this tuple."""
     static: Floats
-    """Bytes that each group always holds."""
+    """Bytes that each group holds for any number of micro-batches in flight."""
     activation: Floats
     """Bytes that each group holds per micro-batch in flight."""
     in_flight: InFlight
@@ -57,17 +60,17 @@ class LayoutTask:
 
     @cached_property
     def place_of(self) -> tuple[int, ...]:
-        """Place of each stage's device."""
+        """For each stage, the position of its device in `devices`."""
         return tuple(self.layout.device_of(stage, len(self.devices)) for stage in range(self.stages))
 
     @cached_property
     def stages_at(self) -> tuple[tuple[int, ...], ...]:
-        """Stages of the device at each place."""
+        """For each accelerator, the numbers of its stages."""
         return tuple(self.layout.stages_of(place, len(self.devices)) for place in range(len(self.devices)))
 
     @cached_property
     def moments(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Micro-batches that each stage at each place holds, at the moments when memory may peak."""
+        """For each place, the micro-batches that its stages hold at the moments when memory may peak."""
         return tuple(
             self.layout.moments(place, len(self.devices), self.in_flight) for place in range(len(self.devices))
         )
@@ -83,7 +86,10 @@ class LayoutTask:
 
     @cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of groups with equal times and bytes, such as equal layers. A group with one possible stage is alone."""
+        """Sets of groups with equal times and bytes, such as equal layers.
+
+        A group with only one possible stage forms a set alone.
+        """
         kinds: dict[tuple[float, ...], list[int]] = {}
         for v, costs in enumerate(np.vstack([self.time, self.static, self.activation]).T.tolist()):
             first, last = self.windows[v]
@@ -110,7 +116,7 @@ class LayoutTask:
 
     @cached_property
     def class_at(self) -> tuple[DeviceClass, ...]:
-        """Class of the device at each place."""
+        """The `DeviceClass` of each accelerator."""
         class_of = {device: each for each in self.pipeline.classes for device in each.devices}
         return tuple(class_of[device] for device in self.devices)
 
@@ -168,7 +174,7 @@ class LayoutTask:
 
     @cached_property
     def capacity(self) -> Floats:
-        """Capacity of each place in bytes, plus an allowance for rounding."""
+        """Capacity of each accelerator in bytes, plus an allowance for rounding."""
         return np.array([each.capacity for each in self.class_at])
 
     def fits(self, stage_of: Sequence[int]) -> bool:
@@ -217,7 +223,7 @@ class _Cuts:
         return tuple(np.repeat(np.arange(self._task.stages), np.diff(self._at)).tolist())
 
     def move(self, cut: int, by: int) -> bool:
-        """Move a cut if that is an improvement. Return whether it was."""
+        """Move a cut if that is an improvement. Return whether it was moved."""
         before = self._at[cut]
         if not self._at[cut - 1] < before + by < self._at[cut + 1]:
             return False

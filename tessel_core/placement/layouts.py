@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tessel_core.placement.layout_model import Units
 
 _COARSE_SHARE, _EVEN_SHARE = 0.5, 0.2
-"""Shares of the time limit for the search in coarse units, and for each attempt to make stages even."""
+"""Fractions of the time limit for the search in coarse units, and for each attempt to make stages even."""
 _MAX_EVEN_SECONDS = 2.0
 """Largest time of an attempt to make stages even."""
 _ROOM_SECONDS = 2.0
-"""Time to search the least capacity that would be enough."""
+"""Seconds to search the least capacity that would be enough."""
 _MAX_MODEL_SIZE = 30_000
 """Largest number of groups times stages in a model. Larger ones take seconds to build, and rarely improve anything."""
 
@@ -73,7 +73,10 @@ def _why_none(problem: PlacementProblem, task: LayoutTask) -> str:
 
 
 def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, control: Control) -> PlacementReport:
-    """Return the report if no layout fits, with one that exceeds only the memory if there is one."""
+    """Return the report for a problem without a layout that fits.
+
+    It contains a layout that exceeds only the memory, if any.
+    """
     if not np.isfinite(task.loads(search.start)).all() or task.fits(search.start):
         return infeasible(problem, f"no cut into {task.stages} stages puts each operator on an allowed device")
     stage_of, bound = search.least_room(control.part(_ROOM_SECONDS))
@@ -139,7 +142,7 @@ class _Search:
         return Effort(seconds, self._config.workers, self._config.seed, repeatable=self._config.workers == 1)
 
     def _take(self, stage_of: tuple[int, ...]) -> None:
-        """Keep stages if they fit and are better."""
+        """Keep the given stages if they fit in memory and have a smaller largest load."""
         load = float(self._task.loads(stage_of).max())
         if load < self.load and self._task.fits(stage_of):
             self.best, self.load = stage_of, load
@@ -163,7 +166,10 @@ class _Search:
         self._learn(found.bound)
 
     def _learn(self, bound: float) -> None:
-        """Take a bound, which is infinite if nothing fits. Known stages still fit, because bounds are rounded."""
+        """Store a bound, which is infinite if nothing fits.
+
+        A known layout remains valid even then, because bounds are rounded.
+        """
         self.impossible = self.best is None and math.isinf(bound)
         if not self.impossible:
             self.bound = min(max(self.bound, bound), self.load)
@@ -191,7 +197,10 @@ class _Search:
             self._report()
 
     def least_room(self, control: Control) -> tuple[tuple[int, ...], float]:
-        """Return stages with little memory on the fullest device, and a bound on it, by coarse and then fine models."""
+        """Return stages with little memory on the fullest device, and a lower bound on this memory.
+
+        Coarse models are solved first, then fine ones.
+        """
         from tessel_core.placement.layout_model import LayoutModel, Units
 
         best, bound = self.start, 0.0

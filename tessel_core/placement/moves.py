@@ -1,4 +1,4 @@
-"""Splits that change by moving one group at a time."""
+"""Splits that change by moving one group at a time. A split gives each group a device."""
 
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ class Moves:
         return values
 
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
-        """Return the nets that start (1) or stop (-1) to load the source, and those that do so on the device."""
+        """Return two lists of nets: those that start (1) or stop (-1) to load the source, and those that do so on the
+        target.
+        """
         freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()
         for e in self.nets_of[group]:
             held, size = self._held[e], len(self.groups_of[e])

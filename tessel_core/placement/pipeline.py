@@ -1,4 +1,4 @@
-"""The problem as the searches see it: groups of operators that move together, and splits of groups onto devices."""
+"""The problem of the searches: groups of operators that share a device, and splits, which give each group a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """Interchangeable devices."""
+    """A class of interchangeable devices, with the costs of groups on them."""
 
     devices: tuple[int, ...]
     time: Floats
@@ -36,7 +36,10 @@ class DeviceClass:
 
 @dataclass(frozen=True)
 class Net:
-    """A tensor with the groups of its producer and consumers. It loads paying devices that have some, but not all."""
+    """A tensor with the groups of its producer and consumers.
+
+    It loads each device that pays for transfers and has some of these groups, but not all.
+    """
 
     groups: tuple[int, ...]
     cost: float

@@ -141,7 +141,7 @@ def _why_none(report: PlacementReport, problem: PlacementProblem, control: Contr
 
 @dataclass(frozen=True, slots=True)
 class PlacementQuestion:
-    """All inputs of a search. Equal questions have equal answers, apart from effects of the clock."""
+    """All inputs of a search. Equal questions have equal answers, unless a time limit stops a search."""
 
     placer: str
     problem: PlacementProblem

@@ -16,7 +16,7 @@ from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 
 _MIN_GAIN = 1e-9
-"""A move must reduce the sum of the squared loads, or the longest path, by more than this share."""
+"""A move must reduce the sum of the squared loads, or the longest path, by more than this fraction."""
 _MAX_ROUNDS = 10
 
 
@@ -96,7 +96,7 @@ def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | Non
 
 
 def _move(moves: Moves, group: int, limit: float) -> bool:
-    """Move the group to the emptiest device that makes loads more even. Return whether there is one."""
+    """Move the group to the least loaded device for which loads become more even. Return whether there is one."""
     source, (load,) = moves.on[group], moves.load
     before = sum(each * each for each in load)
     for device in sorted(moves.allowed[group], key=load.__getitem__):

@@ -13,9 +13,9 @@ from tessel_core.placement.moves import measured
 from tessel_core.placement.pipeline import Best, DeviceClass, Pipeline, Split
 
 _MAX_RATIO = 2.0**12
-"""If a time or cost is larger than a load by more than this, differences of sums have large rounding errors."""
+"""If a time or cost is larger than a load by more than this factor, differences of sums have large rounding errors."""
 _MIN_LOAD = 2.0**-900
-"""Products and quotients with smaller loads leave the range of floats or lose digits."""
+"""Smallest load for which products and quotients keep all digits of floats."""
 
 Search = Callable[[Pipeline, Split | None], Best]
 """Returns the best split of a pipeline. The second argument is a known split or None."""

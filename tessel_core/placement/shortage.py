@@ -49,7 +49,7 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
 
 
 def least_bytes(held: float, bound: float) -> int | None:
-    """Return the least integer capacity for `held` bytes, or None if `bound` does not exclude a smaller one."""
+    """Return the least integer capacity in bytes that is enough for `held` bytes. None if `bound` does not prove it."""
     least = math.floor(held)
     while with_rounding(least) < held:
         least += 1

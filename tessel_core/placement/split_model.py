@@ -1,4 +1,4 @@
-"""The CP-SAT model of a split: assigns groups to seats, contiguous or not, for one or two parts of the objective."""
+"""The CP-SAT model of a split. It assigns groups of operators to devices, or to positions in a chain of devices."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Var = cp_model.IntVar
 
 _FINE_UNITS, _COARSE_UNITS = 2**44, 2**14
 _MAX_MEMORY_UNITS = 2**53
-"""Memory of all groups together in units of a FINE model."""
+"""Largest memory of all groups together, in the integer units of a FINE model."""
 
 
 class Resolution(Enum):
     """Size of a model's units. Times are rounded down, so a bound is too low by at most (groups + nets) units.
 
     CP-SAT can presolve all models but FINE ones. In COARSE units it raises bounds in few steps (BERT-24: 17.70 instead
-    of 15.35 in the same time). FINE bytes are rounded up, for which the allowance in the capacity compensates. Others
-    are rounded down, so solutions may not fit, but bounds hold.
+    of 15.35 in the same time). Bytes of FINE models are rounded up. The capacity has an allowance that compensates for
+    this. Bytes of other models are rounded down, so a solution may not fit in memory, but bounds are valid.
     """
 
     FINE = "so fine that only rounding errors are lost"

@@ -1,4 +1,4 @@
-"""Plans and programs made from placements, and the joint search for a placement and its schedule."""
+"""Micro-batch plans and distributed programs of placements, and the joint search for a placement and its schedule."""
 
 from tessel_core.planning.blocks import kind_of
 from tessel_core.planning.joint import JointConfig, JointEntry, JointQuestion, JointReport, ranked, search_jointly

@@ -1,4 +1,4 @@
-"""Division of a placement's operators into as few blocks as the flow of tensors allows."""
+"""Group the operators of a placement into blocks. There are as few blocks as the flow of tensors allows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tessel_core.model import BlockKind, Operator, Placement
 from tessel_core.model.checks import find_cycle, grouped, quotient, topological_order
 
 WEIGHT_GRADIENT = "weight_gradient"
-"""Suffix of the kind of operators that only compute weight gradients. No operator of the micro-batch waits for them."""
+"""Suffix of `Operator.kind` for operators that only compute weight gradients.
+
+No other operator of the micro-batch waits for such an operator.
+"""
 
 _Key = tuple[tuple[int, ...], BlockKind, int]
 """Devices of an operator in ascending order, the kind of its block, and its stage (0 if devices have one stage)."""
@@ -30,21 +33,21 @@ class StageBlock:
 
 @dataclass(frozen=True)
 class BlockGraph:
-    """Blocks, predecessors first, and the arcs between them."""
+    """Blocks, in an order with predecessors first, and the arcs between them."""
 
     blocks: tuple[StageBlock, ...]
     block_of: tuple[int, ...]
-    """Block of each operator."""
+    """Index of the block of each operator."""
     arcs: tuple[tuple[int, int], ...]
-    """Pairs (block, block that must follow it)."""
+    """Pairs of block indices. The second block must run after the first."""
 
 
 def block_graph(placement: Placement, *, split_weights: bool = False) -> BlockGraph:
-    """Build one block for each set of devices and each direction, or more if those would form a cycle.
+    """Build one block for each set of devices and each direction (forward or backward).
 
-    If tensors leave a device and come back (placements that are not contiguous), blocks form cycles. The operators on
-    a cycle are then split by the number of changes of block on the way to them. Parts are merged again if that forms
-    no cycle.
+    If tensors leave a device and come back (placements that are not contiguous), blocks form cycles. Each block on a
+    cycle is then split. Its operators are divided by the number of times that the flow has changed the block before it
+    reaches them. Two parts of a block are merged again if the merged graph has no cycle.
     """
     graph = placement.graph
     mates = ((graph.operator_index(each.forward_of), i) for i, each in enumerate(graph.operators) if each.forward_of)
@@ -83,7 +86,11 @@ def _quotient(numbers: Sequence[int], arcs: Iterable[tuple[int, int]]) -> list[l
 
 
 def _split_cycles(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[int]) -> list[int]:
-    """Split the blocks on cycles into levels, so that no arc within a level leads from one block to another."""
+    """Split the blocks on cycles. Return the new number of the block of each operator.
+
+    The level of an operator is the largest number of changes of block on a path to it inside the cycle. Operators of
+    one block and one level form a new block.
+    """
     before = _quotient(numbers, arcs)
     if not find_cycle(before):
         return numbers

@@ -1,4 +1,4 @@
-"""Joint search for a placement and a schedule: schedules several placements near the best one and ranks them."""
+"""Joint search for a placement and a schedule. It schedules several placements that are close to the best one."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import TICKS_PER_SECOND
 
 _LESS_MEMORY = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
-"""Capacities to try, as shares of the peak memory of the best placement's fullest device."""
+"""Capacities to try, as fractions of the largest memory that a device holds in the best placement."""
 
 _LAYOUT_SECONDS = 5.0
-"""Time limit of the placement search for each other layout. Layouts of equal layers are proved in less."""
+"""Time limit in seconds of the placement search for each layout that was not requested.
+
+If all layers are equal, the search proves its result in less time.
+"""
 _MAX_MOVES = 300
-"""Largest number of single moves that are tried."""
+"""Largest number of candidates that differ from the best placement by one move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class JointConfig:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement to schedule, and a short description of its origin."""
+    """A placement to schedule, and a short description of how it was found."""
 
     placement: Placement
     origin: str
@@ -69,7 +72,10 @@ class JointEntry:
     plan: MicroBatchPlan
     report: ScheduleReport
     by_makespan: bool = False
-    """Whether entries are ranked by makespan. Layouts are, because their periods are all near the same bound."""
+    """Whether entries are ranked by makespan.
+
+    This is so for layouts, because their periods are all close to one bound.
+    """
 
     @property
     def period(self) -> Fraction | None:
@@ -92,7 +98,7 @@ def ranked(entries: Iterable[JointEntry]) -> tuple[JointEntry, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class JointReport:
-    """The result of a joint search. Its entries come in order of rank."""
+    """The result of a joint search. Its entries are sorted, the best first."""
 
     placement: PlacementReport
     """Report on the best placement, from which the other candidates were derived."""
@@ -127,7 +133,7 @@ class JointReport:
 
 @dataclass(frozen=True, slots=True)
 class JointQuestion:
-    """All inputs of a joint search. Apart from them, only the speed of the machine affects the answer."""
+    """All inputs of a joint search. Besides these inputs, only the speed of the machine affects the result."""
 
     problem: PlacementProblem
     config: JointConfig
@@ -146,13 +152,13 @@ def search_jointly(
 ) -> JointReport:
     """Schedule placements near the best one and rank them by period.
 
-    The period is never longer than that of the best placement alone. For a problem with several stages per device,
-    the candidates are layouts of both shapes with at most that many stages. They are searched and ranked by makespan,
-    because more stages shorten warmup and cooldown, but not the period.
+    The period is never longer than that of the best placement alone. For a problem with several stages per device, the
+    candidates are layouts of both shapes (loop and V) with at most that many stages. They are searched and ranked by
+    makespan, because more stages shorten warmup and cooldown, but not the period.
 
-    Stages hold activations for the micro-batches of the schedules. No period is below the largest load, so the bound
-    on placements also bounds all schedules. Each candidate gets an equal share of the remaining time. Progress is
-    reported per candidate. When `control` stops, the entries so far are returned.
+    The memory of a stage is counted for the number of micro-batches in the schedules. No period is below the largest
+    load, so the bound on placements also bounds all schedules. Each candidate gets an equal share of the remaining
+    time. Progress is reported per candidate. When `control` stops, the entries so far are returned.
 
     Raises InputError for an objective other than throughput, and in the cases of `solve_placement` and `plan_of`.
     """
@@ -203,8 +209,9 @@ def _schedule(plan: MicroBatchPlan, objective: str, config: JointConfig, left: i
 def _candidates(problem: PlacementProblem, best: PlacementReport, count: int, control: Control) -> Iterator[Candidate]:
     """Yield up to `count` distinct valid placements, the best one first.
 
-    Next come the best placements for devices with less memory. They leave more room for micro-batches in flight, but
-    have a larger load. Last come single moves between neighbouring devices, in order of load.
+    Next come the best placements for devices with less memory. They leave more memory for micro-batches in flight, but
+    have a larger load. Last come placements in which one set of operators has moved to a neighbouring device, in order
+    of load.
     """
     assert best.solution is not None, "there is a best placement"
     seen = {best.solution.assignment}
@@ -238,7 +245,7 @@ def _layouts(
 
 
 def _other_layouts(requested: StageLayout) -> Iterator[StageLayout | None]:
-    """Yield the other shape, one stage per device, and then both shapes with fewer stages than requested."""
+    """Yield layouts with a short name: the other shape, one stage per device, and both shapes with fewer stages."""
     shapes = (requested.shape, *(shape for shape in LayoutShape if shape is not requested.shape))
     yield replace(requested, shape=shapes[1])
     yield None
@@ -257,7 +264,7 @@ def _candidate(placement: Placement, origin: str) -> Candidate:
 
 
 def _leaner(problem: PlacementProblem, best: Placement, control: Control) -> Iterator[Candidate]:
-    """Yield the best placements on devices with less memory."""
+    """Yield the best placements for devices with less memory than the best placement uses."""
     held = zip(PlacementLoads.of(best).memory, best.devices, strict=True)
     fullest = max((amount for amount, device in held if not device.is_host), default=0.0)
     for share in _LESS_MEMORY:
@@ -282,7 +289,7 @@ def _at_most(device: PlacementDevice, memory: float) -> PlacementDevice:
 
 
 def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list[Candidate]:
-    """Return the valid placements that are one move away from the best, in order of load."""
+    """Return the valid placements that differ from the best one by one move, in order of load."""
     candidates = list[Candidate]()
     for i, (name, assignment) in enumerate(_moves(problem, best)):
         if i >= _MAX_MOVES or control.stopped:

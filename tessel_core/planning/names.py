@@ -1,4 +1,4 @@
-"""Names of a placement's blocks: the direction, and the first and last layer."""
+"""Names of the blocks of a placement. A name consists of the direction and the first and last layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.planning.blocks import BlockGraph
 
 _LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W"}
 _MAX_NAME_DEPTH = 3
-"""Largest number of parts of an operator's path in the name of a block."""
+"""Largest number of parts of an operator's path that the name of a block contains."""
 _MAX_LAYER_CHARACTERS = 24
 _NUMBERED = re.compile(r"(.*?)(\d*)", re.DOTALL)
 
@@ -47,7 +47,10 @@ def block_names(graph: OperatorGraph, blocks: BlockGraph) -> list[str]:
 
 
 def _named(graph: OperatorGraph, blocks: BlockGraph, order: Sequence[int], depth: int) -> list[str]:
-    """Return the letter and the layers of each block. A layer is the first `depth` parts of an operator's path."""
+    """Return a name for each block: its letter and its layers.
+
+    A layer is the first `depth` parts of an operator's path.
+    """
     layers = [layer_of(operator, depth) for operator in graph.operators]
     flow = list(dict.fromkeys(layers[i] for i in order))
     return [
@@ -63,7 +66,7 @@ def _span(here: set[str], flow: Sequence[str]) -> str:
     >>> _span({"embedding", "layer2"}, ["embedding", "layer0", "layer1", "layer2"])
     'embedding…layer2'
 
-    A dash means that the block has all layers of these stems in between, and an ellipsis that it lacks some.
+    A dash means that the block has all layers from the first to the last. An ellipsis means that some are missing.
     """
     ends = [i for i, layer in enumerate(flow) if layer in here]
     first, last = flow[ends[0]], flow[ends[-1]]
@@ -84,6 +87,6 @@ def _stem(layer: str) -> str:
 
 
 def _short(layer: str) -> str:
-    """Shorten a long name to its beginning and its end, which has the number of the layer."""
+    """Shorten a long name by cutting its middle. The end is kept, because it has the number of the layer."""
     half = _MAX_LAYER_CHARACTERS // 2
     return layer if len(layer) <= _MAX_LAYER_CHARACTERS else f"{layer[: half - 1]}…{layer[-half:]}"

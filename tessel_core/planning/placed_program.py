@@ -20,17 +20,21 @@ from tessel_core.rules import check_schedule
 from tessel_core.units import counted
 
 Network = Callable[[bool], Distributed]
-"""Builds the program of one micro-batch without an optimizer. The argument asks for separate weight gradients."""
+"""Builds the program of one micro-batch without an optimizer.
+
+If the argument is True, weight gradients are separate operations.
+"""
 _APART = "/weight_gradient"
 
 
 def placed_program(network: Network, placement: Placement, schedule: Schedule) -> Distributed:
     """Build the program that runs operators on their placed devices, in the order of the schedule.
 
-    Worker w is device w - 1 of the placement. An operator with several devices runs on each of them. In a network of
-    tensor-parallel degree T, it is placed on groups of T devices, and each runs its share. In other networks, every
-    device does the same work. A device without a tensor receives it from the nearest device that has it. A network of
-    degree T may also be placed as if groups were devices. Worker w then belongs to device (w - 1) // T.
+    Worker w is device w - 1 of the placement. An operator with several devices runs on each of them. If the network has
+    tensor-parallel degree T, the operator is placed on groups of T devices, and each device computes 1/T of it. In
+    other networks, every device does the same work. A device without a tensor receives it from the nearest device that
+    has it. In a placement of a network of degree T, a device may also represent a whole group. Worker w then belongs to
+    device (w - 1) // T.
 
     Outputs are losses and gradients. In the simulation, a run takes as long as its block in the plan. So program and
     schedule end at the same time, unless transfers share a link or the plan counts transfers as work.
@@ -62,7 +66,7 @@ def placed_program(network: Network, placement: Placement, schedule: Schedule) -
 
 
 def _check_plan(schedule: Schedule, placement: Placement, blocks: BlockGraph) -> None:
-    """Raise InputError if the plan of the schedule is not that of the placement."""
+    """Raise InputError if the schedule was made for another plan than that of the placement."""
     plan, names = schedule.plan, block_names(placement.graph, blocks)
     if len(names) != len(plan.blocks):
         why = f"is of another plan: it has {len(plan.blocks)} blocks, but this placement makes {len(names)}"
@@ -79,7 +83,7 @@ def _check_plan(schedule: Schedule, placement: Placement, blocks: BlockGraph) ->
 
 
 def _blocks_of(model: Distributed, placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
-    """Return the block of each operation."""
+    """Return the index of the block to which each operation belongs."""
     shown = program_graph(model, placement.graph.name, placement.graph.batch_size)
     index = {name: i for i, name in enumerate(placement.graph.names)}
     of_operator = list[int]()
@@ -96,11 +100,10 @@ def _blocks_of(model: Distributed, placement: Placement, blocks: BlockGraph) -> 
 
 
 def _complete_blocks(program: Program, known_blocks: list[int | None]) -> tuple[int, ...]:
-    """Return the block of every operation, also where it is not known yet.
+    """Fill in the blocks of operations that have none yet.
 
-
-    An operation on another device of a group has the block of its counterpart on the first device. A view has the
-    block that takes it.
+    An operation on another device of a group gets the block of the same operation on the first device. A view gets the
+    block that uses it.
     """
     outputs, by_name = set(program.outputs), dict[tuple[str, str, str], int]()
     for op, block in zip(program.ops, known_blocks, strict=True):
@@ -110,14 +113,17 @@ def _complete_blocks(program: Program, known_blocks: list[int | None]) -> tuple[
     for op, known in zip(program.ops, known_blocks, strict=True):
         block = by_name.get((op.tag.name, op.tag.phase, op.kind), ANYWHERE) if known is None else known
         there = of_value.get(op.inputs[0], 0) if block == ANYWHERE else block
-        # A view that is an output of the program has the block that computes its tensor.
+        # A view that is an output of the program gets the block that computes its tensor.
         block_of.append(block if outputs.isdisjoint(op.outputs) else there)
         of_value |= dict.fromkeys(op.outputs, there)
     return tuple(block_of)
 
 
 def _stages(placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
-    """Return the stage of each block: forward blocks in order, others that of their first operator's forward block."""
+    """Return the stage of each block.
+
+    Forward blocks are numbered in order. Another block has the stage of the forward block of its first operator.
+    """
     number: dict[int, int] = {}
     for b, block in enumerate(blocks.blocks):
         if block.kind is BlockKind.FORWARD:
@@ -131,7 +137,7 @@ def _stages(placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
 
 
 def _has_shares(model: Distributed, plan: MicroBatchPlan) -> bool:
-    """Return whether the devices of each block run shares of its operators, and do not stand for groups."""
+    """Return whether each device of the plan runs 1/T of its operators. If not, each device represents a group."""
     degree = len(model.program.devices)
     if degree == 1 or all(len(block.devices) == 1 for block in plan.blocks):
         return False
@@ -143,7 +149,7 @@ def _has_shares(model: Distributed, plan: MicroBatchPlan) -> bool:
 
 
 def _places(placement: Placement, plan: MicroBatchPlan) -> tuple[int, ...]:
-    """Return the position in the placement of each device of the plan."""
+    """Return, for each device of the plan, its position in the placement."""
     place = {device.name: i for i, device in enumerate(placement.devices)}
     return tuple(place[device.name] for device in plan.devices)
 
@@ -151,8 +157,8 @@ def _places(placement: Placement, plan: MicroBatchPlan) -> tuple[int, ...]:
 def _nearest(placement: Placement, plan: MicroBatchPlan) -> ChooseSender:
     """Return a function that chooses the sender with the fastest link to a receiver.
 
-    Among the members of a group it chooses the one at the receiver's position. So all members send at once, each over
-    its own port.
+    Among the members of a group it chooses the one at the receiver's position. So all members send at the same time,
+    each over its own port.
     """
     mesh, place = placement.transfers.mesh, _places(placement, plan)
     position = {device: i for block in plan.blocks for i, device in enumerate(block.devices)}
@@ -168,7 +174,10 @@ def _nearest(placement: Placement, plan: MicroBatchPlan) -> ChooseSender:
 
 
 def _numbered(model: Distributed, group: int, plan: MicroBatchPlan, placement: Placement) -> Distributed:
-    """Renumber the devices of the plan as in the placement. The devices of one group get consecutive numbers."""
+    """Renumber the devices of a program of the plan as in the placement.
+
+    The devices of a group get consecutive numbers.
+    """
     place = _places(placement, plan)
 
     def worker(device: int) -> int:

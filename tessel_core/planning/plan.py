@@ -34,11 +34,17 @@ class PlanOptions:
     """Options of a plan made from a placement."""
 
     split_weights: bool = False
-    """Whether weight gradients get blocks of their own. If so, whole backward operators are split."""
+    """Whether weight gradients get their own blocks.
+
+    If so, backward operators that compute both gradients are split.
+    """
 
 
 def weights_apart(placement: Placement) -> Placement:
-    """Split the weight gradients off whole backward operators where the graph allows it. Both parts keep the device."""
+    """Split backward operators that compute both gradients, where the graph allows it.
+
+    Both parts stay on the device.
+    """
     graph = with_weights_apart(placement.graph)
     if len(graph.operators) == len(placement.graph.operators):
         return placement
@@ -50,15 +56,15 @@ def weights_apart(placement: Placement) -> Placement:
 
 
 def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBatchPlan:
-    """Make a plan with one block per device and direction, or more if tensors come back to a device.
+    """Make a plan with one block per device and direction, or more if tensors return to a device that they have left.
 
     The devices of a tensor-parallel group share blocks. A block of a replicated stage does one replica's part of the
     micro-batch, with the time and activations of that part. The stage's last block also contains the reduction of
     gradients, as `exposed_reductions` counts it.
 
-    The duration of a block is the time of its operators. Blocking transfers add to it: the sender's time to the block
-    that makes the tensor, and the receiver's to the first block that takes it. Overlapped transfers become lags. So
-    the work of a device is its load, up to rounding.
+    The duration of a block is the time of its operators. Blocking transfers are added to it. The time to send is added
+    to the block that makes the tensor, and the time to receive to the first block that uses it. Overlapped transfers
+    become lags. So the work of a device is its load, up to rounding.
 
     Activations of a forward operator are held until the last block with one of its backward operators. Without such a
     block (inference) they are static, like weights. Devices without operators are left out.
@@ -123,7 +129,9 @@ def _durations(placement: Placement, blocks: BlockGraph) -> list[int]:
 
 
 def _charge(placement: Placement, blocks: BlockGraph, crossing: Crossing, busy: Sequence[dict[int, float]]) -> None:
-    """Add a transfer to the block that makes the tensor, and on each receiver to the first block that takes it."""
+    """Add the time of a transfer to the block that makes the tensor, and on each receiver to the first block that uses
+    it.
+    """
     maker, takers = blocks.block_of[crossing.source], _takers(placement, blocks, crossing.source)
     for device in (*crossing.senders, *crossing.receivers):
         if not placement.devices[device].is_host:
@@ -133,7 +141,7 @@ def _charge(placement: Placement, blocks: BlockGraph, crossing: Crossing, busy: 
 
 
 def _takers(placement: Placement, blocks: BlockGraph, source: int) -> set[int]:
-    """Return the blocks that take an operator's output."""
+    """Return the blocks that use an operator's output."""
     return {blocks.block_of[each] for each in placement.graph.consumers[source]}
 
 
@@ -151,7 +159,7 @@ def _activations(placement: Placement, blocks: BlockGraph) -> list[int]:
 
 
 def _releases(placement: Placement, blocks: BlockGraph) -> dict[int, int]:
-    """Return the last block with a backward operator of each forward operator that has one."""
+    """Return, for each forward operator that has backward operators, the last block that contains one of them."""
     last: dict[int, int] = {}
     graph = placement.graph
     for i, operator in enumerate(graph.operators):
@@ -162,9 +170,9 @@ def _releases(placement: Placement, blocks: BlockGraph) -> dict[int, int]:
 
 
 def _lags(placement: Placement, blocks: BlockGraph) -> dict[tuple[int, int], int]:
-    """Return the lag of each pair of blocks: the time of all tensors between them on the slowest link.
+    """Return the lag of each pair of blocks: the time to move all tensors between them on the slowest link.
 
-    The tensors follow one another on a link, so they pay its latency once.
+    The tensors are sent one after another on a link, so its latency counts once.
     """
     mesh = placement.transfers.mesh
     if mesh is None or placement.transfers.load_devices:

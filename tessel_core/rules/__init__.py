@@ -1,4 +1,7 @@
-"""The referee: the rules of valid schedules and placements. It uses no solver and recomputes everything."""
+"""The referee: it checks whether schedules and placements are valid.
+
+It uses no solver, and recomputes all times and memory.
+"""
 
 from tessel_core.rules.claims import check_claims, check_placement_claims
 from tessel_core.rules.measured import check_run

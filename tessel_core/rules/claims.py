@@ -23,7 +23,7 @@ def check_claims(
 def check_placement_claims(
     placement: Placement, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
-    """Yield the false claims of a placement file, as `check_claims` does for schedules."""
+    """Yield the false claims of a placement file: a wrong objective, or a bound that contradicts it."""
     if (objective_name == LATENCY) != (placement.subgraphs is not None):
         why = "are missing, but a latency needs them"
         if objective_name != LATENCY:

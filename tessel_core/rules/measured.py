@@ -1,4 +1,4 @@
-"""Rules for measured runs: they keep the dependencies of the plan and the order of the schedule."""
+"""Rules for measured runs: runs must keep the dependencies of the plan and the order of the schedule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.rules.referee import Violation
 
 
 def check_run(run: MeasuredRun) -> list[Violation]:
-    """Return all violations. Runs that the schedule lacks are ignored."""
+    """Return all violations of these rules. Runs that are missing in the schedule are not checked."""
     return [*_dependency(run), *_order(run)]
 
 

@@ -62,10 +62,10 @@ def placement_memory(placement: Placement) -> Iterator[Violation]:
 
 
 def contiguous(placement: Placement) -> Iterator[Violation]:
-    """Devices can be ordered so that no tensor flows back.
+    """Devices can be ordered so that every tensor stays on its device or goes to a later one.
 
     Let device(v) be the devices of v. The graph of the arcs device(u) -> device(v), for each flow from u to v, has no
-    cycle. Placements with several stages per device keep the rule `stages` instead.
+    cycle. Placements with several stages per device are checked by the rule `stages` instead.
     """
     if placement.stages is not None:
         return
@@ -126,7 +126,7 @@ def stages(placement: Placement) -> Iterator[Violation]:
         yield Violation("stages", f"stage {missing[0]}", "has no operators")
 
 
-# Additional rules of placements for the latency of one sample
+# Rules for placements with subgraphs
 
 
 def alone(placement: Placement) -> Iterator[Violation]:
@@ -167,7 +167,7 @@ def _shown(placement: Placement, circle: list[tuple[int, ...]]) -> str:
 
 
 ROUNDING = 1e-9
-"""Relative rounding error of sums of bytes, which are floats: it depends on the order of addition."""
+"""Largest relative rounding error of sums of bytes. They are floats, so the order of addition changes the sum."""
 _MAX_EXCESS_BYTES = 0.5
 
 
@@ -186,7 +186,7 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
     "contiguous": contiguous,
     "stages": stages,
 }
-"""All rules, by the name that violations give. Placements that do not claim to be contiguous skip "contiguous"."""
+"""All rules, by their names in violations. "contiguous" is only for placements that claim to be contiguous."""
 
 LATENCY_RULES: dict[str, PlacementRule] = {
     **{name: rule for name, rule in PLACEMENT_RULES.items() if rule not in (contiguous, stages, replicas)},

@@ -115,7 +115,7 @@ RULES: dict[str, Rule] = {
     "memory": memory,
     "repetend repeats": repetend_repeats,
 }
-"""All rules, by the name that violations give."""
+"""All rules, by their names in violations."""
 
 
 def check_schedule(schedule: Schedule, *, without: Iterable[str] = ()) -> list[Violation]:

@@ -19,15 +19,15 @@ from tessel_core.scheduling.structure import (
 )
 
 _MAX_BLOCKS_FOR_ALL_SUBSETS = 4
-"""The idle bound tries every subset of a device's blocks if there are at most this many."""
+"""Largest number of blocks of a device for which the idle bound tries every subset of them."""
 
 
 @lru_cache(maxsize=32)
 def period_bound(plan: MicroBatchPlan) -> Fraction:
     """Return a lower bound on the period per micro-batch in ticks, for every unroll.
 
-    It is the larger of the busiest device's work and Little's law: the memory x time that a micro-batch must hold on
-    a device, divided by the capacity of the device.
+    It is the larger of two bounds. The first is the work of the busiest device. The second is Little's law: the memory
+    x time that a micro-batch must hold on a device, divided by the capacity of the device.
     """
     return max([Fraction(plan.busiest_work), *_memory_bounds(plan)])
 
@@ -36,7 +36,8 @@ def period_bound(plan: MicroBatchPlan) -> Fraction:
 def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
     """Return a lower bound on the period per micro-batch that a schedule of N micro-batches can keep.
 
-    Such a schedule repeats U < N micro-batches in a whole number of ticks. `bound` holds for every U.
+    Such a schedule repeats U < N micro-batches in a whole number of ticks. `bound` is a lower bound on the period per
+    micro-batch that holds for every U.
     """
     if bound.denominator < micro_batches:
         return bound
@@ -208,7 +209,7 @@ class _Window:
         following = [b for b in on if ancestors[b] >> a & 1 and b != r]
         work = sum(duration[b] for b in following)
         self.at_once = at_once
-        """Largest number of micro-batches in the interval at once."""
+        """Largest number of micro-batches that can be in the interval at the same time."""
         self.head, self.tail = heads[a], tails[r] - duration[r]
         """Longest path to the start of a, and longest path from the end of r."""
         self.hold = duration[a] + longest_from(plan, a, duration)[r] + duration[r]

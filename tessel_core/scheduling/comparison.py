@@ -34,7 +34,7 @@ MAX_NAME_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A schedule that a user made by hand, as a pair of a comparison. It does not change after it was added."""
+    """A schedule that a user made by hand, as an entry of a comparison. It does not change after it was added."""
 
     plan: MicroBatchPlan
     starts: tuple[tuple[int, ...], ...]
@@ -54,7 +54,7 @@ class Made:
         return len(self.starts)
 
     def answered_by(self, report: ScheduleReport) -> ScheduleReport:
-        """Return the report unchanged, because there is only one objective."""
+        """Return the report unchanged, because a schedule made by hand has only one report."""
         return report
 
     def solve(self, control: Control) -> ScheduleReport:
@@ -123,7 +123,7 @@ class Comparison:
         return all(pair.plan.samples is not None for pair in self.pairs)
 
     def with_pair(self, pair: Pair) -> Comparison:
-        """Return the list with one more pair at the end, which gets the list's number of micro-batches.
+        """Return the list with one more pair at the end. The pair gets the number of micro-batches of the list.
 
         Raises InputError if the pair is in the list already or does not suit it.
         """
@@ -139,7 +139,7 @@ class Comparison:
         return _with_equal_samples(pair, first.plan, first.micro_batches)
 
     def has(self, pair: Pair) -> bool:
-        """Return whether a pair is in the list, once it has the list's number of micro-batches."""
+        """Return whether a pair is in the list. The number of micro-batches of the pair does not matter."""
         try:
             return self._suited(pair) in self.pairs
         except InputError:
@@ -205,11 +205,11 @@ class Answer:
     report: ScheduleReport | None = None
     complaint: str = ""
     begun: bool = True
-    """False if the search stopped before this pair's turn."""
+    """False if the search stopped before it had begun with this pair."""
 
     @classmethod
     def to(cls, pair: Pair, control: Control | None = None) -> Answer:
-        """Solve the pair now. An InputError becomes the `complaint`."""
+        """Solve the pair and return the answer. The message of an InputError becomes the `complaint`."""
         try:
             return cls(pair.solve(control or Control()))
         except InputError as error:
@@ -233,13 +233,13 @@ class Row:
     is_reference: bool
     plan: str
     work: Fraction
-    """Ticks of work on all devices, per `each`."""
+    """Ticks of work on all devices, per sample or per micro-batch, as `each` says."""
     each: str
     """The word "sample" if work and periods are per sample, else "micro-batch"."""
     outcome: str
     """The result in two or three words."""
     period: Fraction | None = None
-    """Period per `each`. Its bound is per `each` too."""
+    """Period in ticks, per sample or per micro-batch, as `each` says. The same holds for the bound."""
     period_ratio: float | None = None
     """Period of the reference / period of this row. Above 1 means faster."""
     period_bound: Fraction | None = None
@@ -248,7 +248,7 @@ class Row:
     """Makespan of the reference / makespan of this row. Above 1 means faster."""
     makespan_bound: int | None = None
     time_each: Fraction | None = None
-    """Makespan per sample or per micro-batch."""
+    """Makespan in ticks, per sample or per micro-batch."""
     idle: IdleSplit | None = None
     """Idle time of the whole schedule."""
     steady_idle: IdleSplit | None = None
@@ -284,10 +284,10 @@ def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
 
 
 def opposed(comparison: Comparison, answers: Sequence[Answer], ticked: Collection[int] = ()) -> tuple[int, int] | None:
-    """Choose two pairs to draw beside each other: the reference, and the shortest other schedule.
+    """Choose two pairs whose schedules are drawn beside each other: the reference, and the shortest other schedule.
 
-    Schedules that fit come before schedules that do not. If pairs are `ticked`, the choice is among those; a single
-    ticked pair is compared with the reference. The result is None if there are not two schedules.
+    Schedules that fit come before schedules that do not. If the user has ticked pairs, the choice is among these. A
+    single ticked pair is compared with the reference. The result is None if there are not two schedules.
     """
     ends = {i: each.report for i, each in enumerate(answers) if each.report is not None and each.report.drawable}
     reference = default_reference(comparison, answers) if comparison.reference not in ends else comparison.reference

@@ -18,7 +18,7 @@ from tessel_core.units import many, memory_scale
 
 _LEAST_CAPACITY_SEARCH_S = 2.0
 _MAX_WHOLE_STEPS = 1_000
-"""Largest capacity for which the slider moves by whole units."""
+"""Largest capacity for which the slider of the page moves by whole units."""
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Numbers of micro-batches for which a curve has points."""
@@ -53,10 +53,10 @@ class CountPoint:
 
 @dataclass(frozen=True, slots=True)
 class CountSweep:
-    """Pairs at several numbers of micro-batches.
+    """Pairs (plan, scheduler) to solve for several numbers of micro-batches.
 
-    `counts` are those of the pair with the most micro-batches. A pair with half as many gets half of each count, and
-    skips counts that are not divisible.
+    `counts` are the numbers for the pair with the most micro-batches. A pair with half as many micro-batches gets half
+    of each count. It has no point for an odd count.
     """
 
     pairs: tuple[Question, ...]
@@ -68,7 +68,10 @@ class CountSweep:
         return sum(1 for count in self.counts for pair in self.pairs if self._at(pair, count))
 
     def _at(self, pair: Question, count: int) -> Question | None:
-        """Return the pair with as many samples as `count` micro-batches of the pair with the most, if divisible."""
+        """Return the pair with the samples of `count` micro-batches of the pair with the most.
+
+        None if they do not divide.
+        """
         most = max(each.micro_batches for each in self.pairs)
         number, rest = divmod(count * pair.micro_batches, most)
         return None if rest else replace(pair, micro_batches=number)
@@ -115,7 +118,7 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityRange:
-    """Range of useful capacities: from the least with a schedule to twice the capacity at which a fast one fits."""
+    """Range of useful capacities: from the least one with a schedule to twice one at which a fast schedule fits."""
 
     least: int
     most: int
@@ -141,7 +144,7 @@ class CapacityRange:
 
     @property
     def shown(self) -> tuple[float, float]:
-        """Both ends in the unit shown to the user."""
+        """Least and largest capacity in the unit shown to the user."""
         return self.least / self.divisor, self.most / self.divisor
 
     @property
@@ -190,7 +193,7 @@ def latest_points(delivered: Iterable[MemoryPoint]) -> tuple[MemoryPoint, ...]:
 
 
 def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None:
-    """Return the point of a smaller capacity if `points` already decide it, else None."""
+    """Return the point of a smaller capacity if it follows from `points`. None if it needs a search."""
     for point in points:
         fits = point.status is Status.PROVED_OPTIMAL and point.peak is not None and point.peak <= capacity
         if fits or point.status is Status.INFEASIBLE:
@@ -199,7 +202,10 @@ def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None
 
 
 def _improved(points: Collection[MemoryPoint], new: MemoryPoint) -> list[MemoryPoint]:
-    """Return the points with a longer period than `new`, which needs less memory, with its period."""
+    """Return points that `new` improves: their periods are longer, although it needs less memory.
+
+    They get its period.
+    """
     better = []
     for point in points:
         if new.period is not None and point.period is not None and new.period < point.period:

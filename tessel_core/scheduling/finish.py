@@ -33,7 +33,10 @@ _MAX_FREE_RUNS = 4_000
 _MAX_PRESOLVED_RUNS = 1_000
 """In larger models, presolve and linear relaxations take longer than they gain."""
 _LOADING_SHARE = 0.25
-"""Share of the time limit for which beams wait until their kernels are compiled. The model needs none."""
+"""Fraction of the time limit for which beams wait until their kernels are compiled.
+
+The CP-SAT model needs no kernels.
+"""
 _MAX_NARROW_WIDTH = 300
 """Beams that are wider than this may prove a bound."""
 _MAX_GAP_FOR_PROOF = 100
@@ -45,7 +48,10 @@ class Completion:
     """A completed schedule that keeps its pins."""
 
     report: ScheduleReport
-    """Report that compares the schedule with all schedules of its plan. Its reason says what holds around the pins."""
+    """Report that compares the schedule with all schedules of its plan.
+
+    Its `reason` says whether a shorter schedule with the same pinned runs exists.
+    """
     bound: int
     """Lower bound in ticks on the makespan of every schedule that keeps the pins."""
 
@@ -73,7 +79,7 @@ class _Beam(NamedTuple):
 
 @dataclass(frozen=True)
 class Finish:
-    """The question of how to complete a schedule around pinned runs. `Question` is about whole schedules."""
+    """All inputs of a completion: a schedule and its pinned runs. `Question` has the inputs for whole schedules."""
 
     plan: MicroBatchPlan
     starts: tuple[tuple[int, ...], ...]
@@ -89,7 +95,7 @@ class Finish:
 
     @classmethod
     def of(cls, schedule: Schedule, pins: frozenset[Run], *, by_order: bool = False, least: int = 0) -> Finish:
-        """Ask for the completion of a schedule around its pinned runs."""
+        """Build the inputs for the completion of a schedule around its pinned runs."""
         return cls(schedule.plan, tuple(map(tuple, schedule.starts.tolist())), pins, by_order, least)
 
     def solve(self, control: Control) -> Completion:
@@ -134,7 +140,8 @@ class Finish:
         return incumbent.starts, incumbent.bound
 
     def _beams(self, incumbent: Incumbent, control: Control) -> None:
-        """Run wider and wider beams from both ends, each for a schedule that is shorter than the incumbent.
+        """Run wider and wider beams, forward from the start and backward from the end of the schedule. Each beam looks
+        for a schedule that is shorter than the incumbent.
 
         Narrow beams find such a schedule quickly. Wide beams may prove that there is none.
         """
@@ -172,12 +179,12 @@ class Finish:
 
     @property
     def _pinned_starts(self) -> dict[Run, int]:
-        """Starts of the pinned runs. Empty if only their order is kept."""
+        """Return the starts of the pinned runs. Empty if only their order is kept."""
         return {} if self.by_order else {(b, m): self.starts[m][b] for b, m in self.pins}
 
     @property
     def _orders(self) -> list[tuple[Run, Run]]:
-        """Pairs of consecutive pinned runs on a device. Empty unless only their order is kept."""
+        """Return the pairs of consecutive pinned runs on each device. Empty unless only their order is kept."""
         if not self.by_order:
             return []
         lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())
@@ -193,7 +200,10 @@ class Finish:
         return [[(b, m) for b, m in self.pins if b in on] for on in map(set, self.plan.blocks_on)]
 
     def _bound(self) -> int:
-        """Return the bound of all schedules, raised by the longest path from the start of each pinned run."""
+        """Return a lower bound on the makespan in ticks.
+
+        It is the bound of all schedules, or the longest path from the start of a pinned run if that is larger.
+        """
         if self.by_order:
             return self._least
         _, tails = path_lengths(self.plan)

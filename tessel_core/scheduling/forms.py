@@ -1,4 +1,4 @@
-"""Comparison of all schedules of one network. Each published schedule gets the plan form that suits it."""
+"""Comparison of all schedules of one network. A form is a way to divide the network into a plan, such as a V."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tessel_core.scheduling.comparison import Comparison
 from tessel_core.scheduling.schedulers import BASELINES, DEFAULT_SCHEDULER, Question, check_micro_batches
 
 _LEFT_OUT = ("sequential",)
-"""Published schedules that nobody would run in practice."""
+"""Published schedules that are left out, because nobody would run them in practice."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineUp:
-    """The pairs of one network, and sentences about forms and schedulers that have no pair."""
+    """The pairs (plan, scheduler) of one network, and sentences about forms and schedulers that have no pair."""
 
     comparison: Comparison
     missing: tuple[str, ...]
@@ -47,7 +47,7 @@ def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[
 
 
 def forms_for_schedulers(plans: Mapping[str, MicroBatchPlan]) -> dict[str, str]:
-    """Choose a form for each published schedule: the first that suits it.
+    """Choose a form for each published schedule. It is the first form whose plan suits the schedule.
 
     Schedules published for split backward passes prefer a form that has them. Schedules that no form suits are left
     out.

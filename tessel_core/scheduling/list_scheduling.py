@@ -43,7 +43,7 @@ class ListSchedulingConfig:
 def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig, control: Control) -> ScheduleReport:
     """Build list schedules [Graham 1966] with several priorities and return the shortest.
 
-    This is the parallel schedule-generation scheme of [Kolisch 1996], with a guard against deadlocks over memory.
+    This is the parallel schedule-generation scheme of [Kolisch 1996], with a check that prevents deadlocks over memory.
     """
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order

@@ -41,9 +41,9 @@ def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run])
 
 
 def numbered_runs(blocks: Iterable[int], micro_batches: int) -> list[Run]:
-    """Turn a device's sequence of blocks into runs: the n-th mention of a block is micro-batch n.
+    """Convert a device's sequence of blocks to runs. Occurrence n of a block, from 0, is micro-batch n.
 
-    Mentions beyond `micro_batches` are left out.
+    Occurrences from `micro_batches` on are left out.
 
     >>> numbered_runs([5, 5, 7, 5, 7], 2)
     [(5, 0), (5, 1), (7, 0), (7, 1)]
@@ -98,8 +98,9 @@ def published(
 ) -> Scheduler:
     """Build a scheduler that runs a published order and reports whether it fits in memory.
 
-    `find` returns the structure of the plan for `order`, or a string on why the plan does not suit. With `needs`, the
-    string ends the sentence "`needs`, but …". `order` lists every run once, with predecessors before successors.
+    `find` returns the structure of the plan for `order`, or a string on why the plan does not suit. If `needs` is
+    given, the string continues the sentence "`needs`, but …". `order` lists every run once, with predecessors before
+    successors.
     """
 
     def objection(plan: MicroBatchPlan) -> str:

@@ -106,10 +106,10 @@ def evaluate_file(file: ScheduleFile) -> ScheduleReport:
 
 
 def caveat(workers: int, *controls: Control, cut_short: bool = False) -> str:
-    """Return a sentence if the answer was cancelled, or depends on the clock and so is not reproducible. Else "".
+    """Return a sentence if the search was cancelled, or if its result depends on the speed of the machine. Else "".
 
-    The first of `controls` belongs to the whole search, the others to its phases. `cut_short` means that a part of a
-    phase was stopped by the clock.
+    The first of `controls` belongs to the whole search, the others to its phases. `cut_short` is true if the clock
+    stopped a part of a phase.
     """
     if any(control.cancelled for control in controls):
         return STOPPED

@@ -31,7 +31,10 @@ class Scheduler(Solver):
     objection: Callable[[MicroBatchPlan], str] = lambda plan: ""
     count_objection: Callable[[MicroBatchPlan, int], str] = lambda plan, micro_batches: ""
     splits: bool = False
-    """Whether the schedule was published for split backward passes. Plans with whole ones may suit as well."""
+    """Whether the schedule was published for split backward passes.
+
+    Plans without split backward passes may suit as well.
+    """
 
     def why_not(self, plan: MicroBatchPlan, micro_batches: int) -> str:
         """Return the objection to the plan, or else the one to the number of micro-batches. Empty if there is none."""
@@ -57,7 +60,7 @@ BASELINES = Registry(
         "sequential": "sequential:SEQUENTIAL",
     },
 )
-"""Published schedules. The first that applies to a plan is the reference of comparisons."""
+"""Schedulers that build published schedules."""
 
 SCHEDULERS = Registry(
     Scheduler,
@@ -70,7 +73,7 @@ SCHEDULERS = Registry(
     BASELINES,
     "tessel.schedulers",
 )
-"""All schedulers by name, with those of other packages last. Forms and command line follow this table."""
+"""All schedulers by name, with those of other packages last. Forms and the command line list them in this order."""
 
 DEFAULT_SCHEDULER = "tessel"
 
@@ -125,7 +128,7 @@ def check_micro_batches(plan: MicroBatchPlan, micro_batches: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """All inputs of a search. Equal questions have equal answers, apart from effects of the clock.
+    """All inputs of a schedule search. Equal questions have equal answers, unless a time limit stops a search.
 
     Questions that differ only in the objective share one search, which the property `search` identifies.
     """

@@ -38,7 +38,10 @@ def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int 
 
 
 def _longest_stretch(steps: IntColumn) -> tuple[int, int, int] | None:
-    """Return (first, last, value) of the longest run of one non-negative value. The earliest wins ties."""
+    """Return (first, last, value) of the longest sequence of one non-negative value.
+
+    Of equally long ones, the first.
+    """
     ends = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
     stretches = ((first, beyond - 1, int(steps[first])) for first, beyond in pairwise(ends) if steps[first] >= 0)
     return max(stretches, key=lambda stretch: stretch[1] - stretch[0], default=None)

@@ -15,7 +15,8 @@ def longest_to(
 ) -> list[int]:
     """Return the longest path to the start of each block, or `backwards`, from its end.
 
-    A path sums the `weight` of other blocks, and lags. Weights and paths are in quanta, to which lags are rounded down.
+    A path sums the `weight` of other blocks, and lags. Weights and paths are in quanta (units of several ticks). Lags
+    are rounded down to them.
     """
     before = plan.successors if backwards else plan.predecessors
     longest = [0] * len(plan.blocks)
@@ -105,7 +106,10 @@ def _paired_by_flow(plan: MicroBatchPlan, acquires: list[int], releases: list[in
 
 
 def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int:
-    """Return the least memory that a micro-batch holds on `device` during an interval: that of intervals around it."""
+    """Return the least memory that a micro-batch holds on `device` during an interval.
+
+    It is the sum over all memory intervals that contain the given one.
+    """
 
     def reaches(before: int, after: int) -> bool:
         return before == after or bool(plan.ancestors[after] >> before & 1)

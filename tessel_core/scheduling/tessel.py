@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
 """Largest shares of the time limit for phase 1 and phase 2. The rest of the time shortens the makespan."""
 _MIN_LOADING_S = 2.0
-"""Least seconds to wait for the kernels. Kernels that are compiled load faster."""
+"""Least seconds to wait for the kernels. Kernels that are already compiled load in less time."""
 _LAST_SHARE = 0.1
-"""Share of the time limit for closing long list schedules to circles, if no period is proved by then."""
+"""Share of the time limit for turning long list schedules into schedules that repeat, if no period is proved yet."""
 
 
 @dataclass(frozen=True, slots=True)

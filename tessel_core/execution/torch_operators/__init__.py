@@ -1,8 +1,9 @@
-"""Operators in PyTorch: those of `ir/operators`, some with a PyTorch kernel or in place.
+"""Operators in PyTorch. They are those of `ir/operators`, but some use a PyTorch kernel or change their inputs in
+place.
 
-In fp64 and fp32, results equal those of NumPy up to rounding.  fp16 is widened in the same places as in NumPy.  bf16,
-which NumPy does not have, is computed in bf16.  An operator in place changes the inputs that its outputs replace, so
-callers must pass copies of inputs that they still need.
+In fp64 and fp32, results equal those of NumPy up to rounding. fp16 is converted to wider formats in the same operations
+as in NumPy. bf16, which NumPy does not have, is computed in bf16. An operator that works in place overwrites an input
+with its output. Callers must pass copies of inputs that they still need.
 """
 
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, from_numpy, to_numpy

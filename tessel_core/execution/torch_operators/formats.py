@@ -12,7 +12,7 @@ from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Compute, Value
 from tessel_core.torch_extra import TORCH_NAMES
 
 Tensor: TypeAlias = Any
-"""torch.Tensor; typed as Any, so that type checks work without PyTorch."""
+"""torch.Tensor. The type is Any, so that type checks work without PyTorch."""
 Tensors = Sequence[Tensor]
 Meaning = Compute
 """Function from input tensors of one device and attributes to the output tensors."""
@@ -37,8 +37,8 @@ def to_numpy(tensor: Tensor) -> Array:
 def gradient_of(meaning: Meaning) -> Meaning:
     """Return the gradient of an operator with one output with respect to all inputs, computed by autograd.
 
-    The returned function takes the inputs and the gradient of the output.  It computes in at least fp32 and rounds
-    once.
+    The returned function takes the inputs and the gradient of the output. It computes in fp32 or a wider format, and
+    rounds the result once.
     """
 
     def gradient(tensors: Tensors, values: Values) -> Sequence[Tensor]:

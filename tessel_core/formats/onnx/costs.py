@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Known(StrEnum):
-    """Source of a node's FLOPs."""
+    """How the FLOPs of a node are known."""
 
     FORMULA = "formula"
     NO_FORMULA = "no formula"
@@ -30,7 +30,7 @@ class Known(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Costs of one node.  Unknown FLOPs are 0, so that the moved bytes determine the time."""
+    """Costs of one node. Unknown FLOPs are 0, so the time is then estimated from the bytes moved."""
 
     flops: float
     bytes: float
@@ -102,7 +102,10 @@ def attributes_of(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
 
 
 def _read(node: onnx.NodeProto, op_type: str, inference: Inference) -> Iterator[str]:
-    """Return each tensor that a node reads on its device, once; constant arguments are known to the host."""
+    """Return each tensor that a node reads on its device, without repetition.
+
+    Constant arguments are left out, because the host knows them.
+    """
     steering = ARGUMENTS.get(op_type, ())
     host = {name for i, name in enumerate(node.input) if i in steering and name in inference.constants}
     return (name for name in inputs_of(node) if name not in host)

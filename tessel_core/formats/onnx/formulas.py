@@ -41,7 +41,10 @@ class WithAttributes:
 
 @dataclass(frozen=True, slots=True)
 class Call(WithAttributes):
-    """Shapes of a node's tensors by position, None for an omitted optional one, and the node's attributes."""
+    """Shapes of a node's inputs and outputs by position, and its attributes.
+
+    An omitted optional tensor has the shape None.
+    """
 
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
@@ -104,8 +107,8 @@ def _conv_transpose(call: Call) -> int:
 def _einsum(call: Call) -> int:
     """Return the FLOPs of one loop over all indices.
 
-    Each step has one multiplication per further operand, and one addition if an index is summed.  Two operands give
-    2·(product of all extents).  For more operands this is an upper bound.
+    Each step has one multiplication per operand after the first, and one addition if an index is summed. Two operands
+    give 2·(product of all extents). For more operands this is an upper bound.
     """
     left, arrow, result = call.text("equation", "").replace(" ", "").partition("->")
     extents, occurrences = dict[str, int](), list[str]()
@@ -146,7 +149,8 @@ def _recurrent(gates: int, steps: int) -> Formula:
 
 
 def _attention(call: Call) -> int:
-    """Return 2·(key size + value size), a scale and a softmax per score.  Causal attention has fewer scores.
+    """Return the FLOPs of attention. Each score costs 2·(key size + value size), a scaling and a softmax. Causal
+    attention has fewer scores.
 
     Queries, keys and values have the shape (batch, heads, length, size) or (batch, length, heads·size), [opset 23].
     """
@@ -196,26 +200,32 @@ def _gelu(call: Call) -> int:
 
 
 def _pool(call: Call) -> int:
-    """Return one FLOP per element of the window, for each output element."""
+    """Return the FLOPs of pooling: for each output element, one per element of the window."""
     return call.made * math.prod(call.integers("kernel_shape"))
 
 
 def _resize(call: Call) -> int:
-    """Return 2 FLOPs per neighbour: 2 (linear) or 4 (cubic) neighbours per changed axis; nearest only copies."""
+    """Return the FLOPs of a resize: 2 per neighbour.
+
+    Each changed axis has 2 (linear) or 4 (cubic) neighbours. "nearest" only copies.
+    """
     neighbours = {"nearest": 0, "linear": 2, "bilinear": 2, "cubic": 4}.get(call.text("mode", "nearest"), 0)
     changed = sum(a != b for a, b in zip(call.input(0), call.outputs[0] or (), strict=True))
     return 2 * call.made * neighbours**changed if neighbours and changed else 0
 
 
 def _top_k(call: Call) -> int:
-    """Return log2(k) comparisons per input element for a heap of k, at least one."""
+    """Return the FLOPs of a heap of k elements: log2(k) comparisons per input element, at least one."""
     made = call.outputs[0] or (1,)
     most = made[call.integer("axis", -1)] if made else 1
     return call.read * max(1, math.ceil(math.log2(max(1, most))))
 
 
 def _lrn(call: Call) -> int:
-    """Return the FLOPs of a square, a sum over a window of channels, a product, a sum, a power and a division."""
+    """Return the FLOPs of a local response normalization (LRN).
+
+    Each element needs a square, a sum over a window of channels, a product, a sum, a power and a division.
+    """
     return call.made * (5 + call.integer("size", 1))
 
 

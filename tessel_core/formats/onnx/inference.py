@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_SIZE = 1
 _OPEN_SIZE = -1
-"""Some exporters write this for an open size."""
+"""Value that some exporters write for an open size (a size that is not fixed in the file)."""
 
 
 class OpenSizes:
@@ -50,9 +50,9 @@ class OpenSizes:
             size.dim_value = self._used.setdefault(key, self._given.get(key, _DEFAULT_SIZE))
 
     def close_known(self, name: str, kind: onnx.TypeProto) -> None:
-        """Set open sizes of tensor `name` that share their name with a given size or an input's size.
+        """Set those open sizes of tensor `name` that have the same name as a given size or an input's size.
 
-        Other open sizes lose their name.  Raises InputError if a size is negative.
+        The names of other open sizes are removed. Raises InputError if a size is negative.
         """
         _check(name, kind)
         for size in kind.tensor_type.shape.dim:
@@ -68,11 +68,11 @@ class OpenSizes:
         """Raise InputError for a given size that the model does not have."""
         for name in self._given:
             if name not in self._used:
-                known = f"known are {', '.join(self._used)}" if self._used else "the file leaves none open"
+                known = f"known are {', '.join(self._used)}" if self._used else "all sizes in the file are fixed"
                 raise InputError("sizes", f"no tensor has an open size {name!r}, {known}")
 
     def warnings(self) -> tuple[str, ...]:
-        """Return a sentence with the sizes that were not given; empty if all were."""
+        """Return a sentence that lists the open sizes without a given value. Empty if all were given."""
         missing = [name for name in self._used if name not in self._given]
         if not missing:
             return ()

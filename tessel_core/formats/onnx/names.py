@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 _MAX_BASE_CHARACTERS = 160
-"""A name may have 200 characters; the rest leaves room for a number."""
+"""Longest name before a number is appended. With the number, a name may have 200 characters."""
 
 
 def printable(text: str, most: int = _MAX_BASE_CHARACTERS) -> str:

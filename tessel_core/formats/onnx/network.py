@@ -23,7 +23,7 @@ class OnnxNode:
     op_type: str
     """Operator type, prefixed with its domain if that is not the default one."""
     kind: str
-    """Kind in operator graphs and the cost model."""
+    """Kind of the operator in operator graphs and in the cost model, such as `matmul`."""
     inputs: tuple[str, ...]
     """Input tensors by position; empty text for an omitted optional input."""
     outputs: tuple[str, ...]
@@ -85,4 +85,4 @@ _SHAPE = Codec(_numbers_from, list)
 _TENSOR = Record(Tensor, shape=_SHAPE)
 _NODE = Record(OnnxNode, attributes=_by_key(Codec(_attribute_from)), arguments=_by_key(_SHAPE, int))
 NETWORK = Record(OnnxNetwork, tensors=_by_key(_TENSOR), nodes=list_of(_NODE))
-"""Record with which one process passes a network to another."""
+"""Codec with which the process that reads a model returns the network."""

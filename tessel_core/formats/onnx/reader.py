@@ -85,7 +85,10 @@ class OnnxModel:
 
 
 def _read_in_process(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
-    """Return the answer of a new process.  Raises InputError if it reports an error, crashes or takes over a minute."""
+    """Read the model in a new process and return its output.
+
+    Raises InputError if the process reports an error, crashes or takes more than a minute.
+    """
     import subprocess
 
     # -P keeps modules in the working folder from shadowing the onnx package.

@@ -24,7 +24,7 @@ _IGNORED = frozenset({"doc_string", "metadata_props", "training_info", "quantiza
 _MAX_FIELDS = 2_000_000
 """Largest number of fields.  20,000 nodes with the shapes of all their tensors have half as many."""
 _MAX_DEPTH = 100
-"""protobuf's own limit of nested messages."""
+"""Largest depth of nested messages, which is also protobuf's limit."""
 _WINDOW = 65_536
 """Smallest number of bytes read from disk at once."""
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
@@ -32,7 +32,7 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Type of a field that is kept."""
+    """Type of a protobuf field that is not removed."""
 
     message: Descriptor | None
     is_text: bool

@@ -31,7 +31,7 @@ _BITS = {
 }
 """Bits per element of each TensorProto.DataType.  Formats of less than a byte are packed."""
 _FORMATS = {"DOUBLE": "fp64", "FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
-"""Our names of number formats.  Other formats use their ONNX name in lower case."""
+"""Names that this library uses for number formats. Other formats have their ONNX name in lower case."""
 _MAX_AXES = 64
 
 

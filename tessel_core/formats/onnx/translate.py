@@ -31,7 +31,7 @@ _MAX_MESSAGE_CHARACTERS = 300
 
 
 def _ignore(label: str) -> None:
-    """Do nothing; the default listener."""
+    """Do nothing. This is the default for `at`."""
 
 
 def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _ignore) -> OnnxNetwork:

@@ -1,4 +1,7 @@
-"""The local search of the paper: random splits, each improved by the best single move until there is none."""
+"""Local search [Tarnawski et al., NeurIPS 2020].
+
+Each random split is improved by the best single move until no move helps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The CP-SAT model: subgraphs in the order of their starts, and each operator before, in or after each of them.
+"""The CP-SAT model of placements with least latency.
+
+Subgraphs are sorted by start. Each operator is before, in or after each subgraph.
 
 Costs are rounded down to ticks, so no placement takes longer in the model than in reality, and the model's bound is
 valid. If the links of a mesh differ, the model uses the fastest for all, for the same reason.
@@ -18,11 +20,14 @@ from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 Literal = cp_model.IntVar
 TICKS = 10**12
-"""Ticks in the best known latency. The rounding error of a sum of a thousand costs is then at most a billionth."""
+"""Number of ticks (the model's unit of time) in the best known latency.
+
+The rounding error of a sum of a thousand costs is then at most a billionth.
+"""
 _MAX_SHARE = 4.0
 """Costs are capped at this multiple of the best known latency, which no part of a better split reaches."""
 _MEMORY_UNITS = 10**9
-"""Integer units in the memory of the largest unit of operators, if memory is not in whole bytes."""
+"""Number of integers into which the memory of the largest unit of operators is divided, if it is not in whole bytes."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Ticks:
         return round(time / self.whole * TICKS)
 
     def time(self, ticks: float) -> float:
-        """Return a number of ticks in the graph's unit."""
+        """Convert a number of ticks to the graph's time unit."""
         return ticks / TICKS * self.whole
 
     @cached_property
@@ -89,7 +94,7 @@ class LatencyModel:
         self.model.minimize(self.total)
 
     def slots(self, value: Callable[[cp_model.IntVar], int]) -> Slots:
-        """Return the split of a solution."""
+        """Return the slot of each unit in a solution."""
         task, taken, slot_at = self.task, dict.fromkeys(self.task.accelerators, 0), list[int]()
         for p in self._positions:
             device = next(d for d, on in self.device[p].items() if value(on))

@@ -16,9 +16,9 @@ from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.shortage import pins, too_large
 
 _EQUAL = 1e-8
-"""Objective and bound are equal if they differ by less than this share, because the model rounds costs down."""
+"""Objective and bound count as equal if they differ by less than this fraction, because the model rounds costs down."""
 _START_SHARE = 0.6
-"""Share of the time limit for the first splits."""
+"""Fraction of the time limit for finding a first placement, before CP-SAT improves it."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
 _SUBGRAPHS = Option("Subgraphs", "Largest number of subgraphs per device, all in its memory at once", 1, 16)
 _MAX_IDEALS = Option(
@@ -37,7 +37,7 @@ class LatencyGreedyConfig:
 
 @dataclass(frozen=True, slots=True)
 class LatencyDpConfig:
-    """Limits of the sequential program."""
+    """Limits of the dynamic program `sequential`."""
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
@@ -74,7 +74,7 @@ def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control
 
 
 def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) -> PlacementReport:
-    """Search for the split of least latency: the best quick split, then CP-SAT."""
+    """Search for the placement of least latency. CP-SAT improves the best placement of faster methods."""
     task, limited = LatencyTask(problem, config.subgraphs), control.part(config.time_limit)
     bound = critical_path(task)
     start = best_start(task, config.most_ideals, config.seed, limited.part(config.time_limit * _START_SHARE))

@@ -90,7 +90,8 @@ class Timed:
 
 
 def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
-    """Return the starts and finishes of subgraphs. Ties are in the order in which they wait for each other.
+    """Return the starts and finishes of subgraphs. Subgraphs that start at the same time come in the order in which
+    they wait for each other.
 
     Exact times, rounded to ticks, satisfy the model's constraints, because its costs are rounded down.
     """
@@ -107,7 +108,7 @@ def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
 
 
 def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
-    """Give CP-SAT a split as a hint, with all variables for devices and times. The others follow from them."""
+    """Give CP-SAT a split as a hint, with all variables for devices and times. These determine the other variables."""
     task, model = built.task, built.model
     position = {slot: p for p, slot in enumerate(times.slots)}
     for unit, slot in enumerate(slots):

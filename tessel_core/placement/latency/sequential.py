@@ -1,4 +1,4 @@
-"""The dynamic program over ideals that treats the parts of one sample as if they ran one after another."""
+"""The dynamic program over ideals for latency. It assumes that the parts of one sample run one after another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from tessel_core.placement.steps import StageLoads
 _ROWS_PER_BLOCK = 128
 """Number of target ideals per block."""
 _MAX_STATES = 400
-"""Largest number of states (numbers of used subgraphs per class). With more, devices differ too much."""
+"""Largest number of states (numbers of used subgraphs per class).
+
+With more states, which come from many classes of devices, the table is too large.
+"""
 _HOST_STEP = -1
 _Stage = tuple[NDArray[np.int64], int]
 """A stage of a chain: its groups, and its device class, or the host for a single group."""

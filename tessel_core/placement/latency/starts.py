@@ -1,4 +1,4 @@
-"""First splits of the latency search, and the critical path, which is a lower bound."""
+"""First placements (splits) for the latency search, and the critical path, which is a lower bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The problem as the searches for latency see it: units of operators, and the slots for them."""
+"""The task of the latency searches: put units of operators into slots. A slot is one subgraph of one accelerator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
 HOST = -1
-"""Slot of units on a host."""
+"""Number that a unit on a host has instead of a slot."""
 
 Slots = tuple[int, ...]
 """Slot of each unit. Subgraph j of the a-th accelerator has the slot a * subgraphs + j."""
@@ -56,7 +56,7 @@ class LatencyTask:
 
     @cached_property
     def mates(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of several units that must share a device."""
+        """Sets of two or more units that must share a device."""
         return () if self.subgraphs == 1 else tuple(each for each in self.problem.graph.colocated if len(each) > 1)
 
     @cached_property
@@ -167,7 +167,7 @@ class LatencyTask:
         return Latency.of(self.placement(slots)).total
 
     def keeps_rules(self, slots: Sequence[int]) -> bool:
-        """Return whether a split is valid.
+        """Return whether a split (the slot of each unit) is valid.
 
         Units must be on allowed devices and fit in memory, mates must share a device, and no parts may wait for each
         other in a cycle.

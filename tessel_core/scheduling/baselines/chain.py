@@ -30,11 +30,13 @@ class Chain:
 
     @property
     def split(self) -> bool:
-        """Whether every backward pass is split into an input half and a weight half."""
+        """Whether every backward pass is split into two blocks, for input gradients (input half) and weight gradients
+        (weight half).
+        """
         return bool(self.weight) and None not in self.weight
 
     def whole_backward(self, stage: int) -> list[int]:
-        """Return the backward block of `stage`, and its weight half if it is split."""
+        """Return the backward block of `stage`, followed by its weight half if the backward pass is split."""
         return [b for b in (self.backward[stage], self.weight[stage]) if b is not None]
 
 

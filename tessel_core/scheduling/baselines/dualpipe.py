@@ -1,4 +1,4 @@
-"""DualPipe: two directions at once, with forward passes of one beside backward passes of the other."""
+"""DualPipe: two pipelines in opposite directions. Forward passes of one run beside backward passes of the other."""
 
 from __future__ import annotations
 

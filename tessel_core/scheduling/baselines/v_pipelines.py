@@ -58,7 +58,7 @@ def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run]
 
 
 class _Line:
-    """The runs that one device still has to do."""
+    """The runs that one device still has to execute."""
 
     def __init__(self, plan: MicroBatchPlan, chain: Chain, runs: Sequence[Run], most_held: int) -> None:
         self.plan = plan

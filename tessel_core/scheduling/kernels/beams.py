@@ -46,7 +46,7 @@ class Pins(NamedTuple):
     over: IntColumn
     """For each moment, the time at which all pinned runs that started by then have ended."""
     alike: IntColumn
-    """Micro-batches without pins. The runs of a block come in this order."""
+    """Micro-batches without pins, in the order in which each block runs them."""
     special: IntColumn
     """Micro-batches with pins or orders that have runs without a fixed start."""
     is_special: NDArray[np.bool_]
@@ -89,9 +89,9 @@ class Beam(NamedTuple):
     passed: IntColumn
     """Number of pinned runs on each device before that."""
     held: IntColumn
-    """Memory of each device after all of these."""
+    """Memory of each device after all of these runs."""
     clock: IntColumn
-    """The last start."""
+    """Start of the last placed run, in ticks."""
     waived: IntColumn
     """Bit i is set if the next run of `Ways.sole[i]` could have started earlier. It may not start in this stretch."""
 
@@ -114,14 +114,14 @@ class Scratch(NamedTuple):
     passed: IntColumn
     held: IntColumn
     busy: IntColumn
-    """Entries of these three are per device."""
+    """This array and the two before it have one entry per device."""
     taken: IntColumn
     left: IntColumn
     soonest: IntColumn
     early: IntColumn
-    """Entries of these four are per block."""
+    """This array and the three before it have one entry per block."""
     runs: IntColumn
-    """Entries are per candidate."""
+    """Candidates for the next run, one entry per candidate."""
 
 
 @inlined

@@ -28,14 +28,20 @@ _TENURE = 6
 _TABU_SLOTS = 2**18
 """Size of the hash table of tabu pairs."""
 _MAX_ROUNDS = 300
-"""Policy iteration takes a few rounds. More than this many means that rounding errors keep it going."""
+"""Largest number of rounds of policy iteration.
+
+Usually a few are enough. More than this means that rounding errors prevent its end.
+"""
 _PRECISION = 1e-9
-"""Differences below this share of the period are rounding errors."""
+"""Differences below this fraction of the period count as rounding errors."""
 _NOWHERE = -1e300
 
 
 class Circles(NamedTuple):
-    """The neighbours of each stop on its device, the height of the arc to the next one, and the memory held before."""
+    """Circular orders of the runs on each device. A stop is a run on one device.
+
+    The arrays give the neighbours of each stop, the height of the arc to the next stop, and the memory held before it.
+    """
 
     following: IntColumn
     preceding: IntColumn
@@ -62,7 +68,7 @@ class Timing(NamedTuple):
     mark: IntColumn
     trail: IntColumn
     far: IntColumn
-    """One number: the height of joining arcs if no arc has a negative height."""
+    """Array with one number: the height of joining arcs (see `Timing`) if no arc has a negative height."""
 
 
 @compiled
@@ -244,7 +250,8 @@ def _worst_circle(timing: Timing) -> tuple[float, int]:
 
 @compiled
 def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
-    """Fill `starts`, one per run, with the earliest that repeat every `period` ticks. Return False if none do.
+    """Fill `starts`, one per run, with the earliest starts that repeat every `period` ticks. Return False if there are
+    none.
 
     Runs are visited in order of `timing.head` as `least_period` sets it, so a few rounds are enough.
     """

@@ -28,13 +28,16 @@ class Rules(NamedTuple):
     priority: NDArray[np.float64]
     """Priority of each block. The higher comes first."""
     age: NDArray[np.float64]
-    """One number: the priority that a run loses per earlier micro-batch."""
+    """Array with one number: the priority that a run loses for each micro-batch before its own."""
     handicap: IntColumn
     """Ticks added to the earliest start of each block's runs when runs are compared."""
     capacity: IntColumn
     """Memory that each device may use, at most the plan's capacity."""
     whole: NDArray[np.bool_]
-    """Whether micro-batches enter each device only with room for all that they acquire. Else the banker's check."""
+    """For each device, whether a micro-batch starts on it only if all memory that it acquires is free.
+
+    Otherwise the banker's algorithm decides.
+    """
 
 
 @compiled

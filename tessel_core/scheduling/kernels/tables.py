@@ -49,7 +49,7 @@ class Tables(NamedTuple):
 
 
 def tables_of(plan: MicroBatchPlan, order: Sequence[int]) -> Tables:
-    """Build the tables of `plan`. In `order`, one micro-batch alone fits in memory."""
+    """Build the tables of `plan`. `order` lists the blocks so that one micro-batch alone fits in memory."""
     capacities = [device.activation_capacity for device in plan.devices]
     position = {block: i for i, block in enumerate(order)}
     on = [sorted(blocks, key=position.__getitem__) for blocks in plan.blocks_on]

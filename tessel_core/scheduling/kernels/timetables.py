@@ -57,7 +57,11 @@ def fit_period(
 
 @compiled
 def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn, starts: IntColumn) -> bool:
-    """Fill `starts`, each as early as its delay and earlier blocks allow. Return False if a block cannot be placed."""
+    """Fill `starts`.
+
+    Each block starts as early as its delay and the blocks placed before allow. Return False if a block cannot be
+    placed.
+    """
     copies, blocks = starts.shape
     devices = tables.capacity.size
     most = copies * np.diff(tables.on_row).max()

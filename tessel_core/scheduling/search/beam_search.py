@@ -18,11 +18,11 @@ from tessel_core.scheduling.structure import path_lengths
 
 WIDTHS = (30, 100, 300, 1_000, 3_000, 10_000)
 _MAX_WIDTH_TIMES_RUNS = 2_000_000
-"""Largest width times runs. Wider beams take too long for what they find."""
+"""Largest product of the width of a beam and the number of runs. Wider beams rarely find better schedules in time."""
 _SCORE_NOISE = 1e-3
-"""Largest random change of a score, as a share of it."""
+"""Largest random change of a score, as a fraction of the score."""
 _MAX_SOLE_BLOCKS = 62
-"""Largest number of sole blocks, which are bits of one integer."""
+"""Largest number of sole blocks (see `_sole`). Each is one bit of an integer of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,8 @@ class BeamSearch:
         return BeamResult(None if check_schedule(Schedule.at_starts(self.plan, starts)) else starts)
 
     def search_backwards(self, width: int, limit: int, stopped: Callable[[], bool]) -> BeamResult:
-        """Search on the plan with time reversed, from `limit` down.
-
-        If pinned runs are late, fewer partial schedules reach them this way.
+        """Search on the plan with time reversed: the search places runs from `limit` towards 0. If pinned runs are
+        late, fewer partial schedules reach them this way.
         """
         pinned = {(b, m): limit - start - self._duration(b) for (b, m), start in self._pinned.items()}
         orders = [(second, first) for first, second in self._orders]

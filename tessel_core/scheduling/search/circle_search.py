@@ -42,7 +42,7 @@ _WINDOW_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56)
 _TIMETABLE_SIZES = (1, 2, 3, 4)
 """Numbers of micro-batches in a timetable."""
 _PERIOD_EXCESSES = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
-"""Shares by which the period of a timetable may exceed the bound. They are tried in order until one fits."""
+"""Fractions of the bound by which the period of a timetable may exceed it. They are tried in order until one fits."""
 _FIRST_PATIENCE_RUNS = 50_000
 """The first attempt at a timetable ends after placing this many runs without progress, in under 0.1 seconds."""
 _PATIENCE_FACTOR, _MAX_PATIENCE_GROWTHS = 4, 3
@@ -85,8 +85,9 @@ class _Candidate:
 class CircleSearch:
     """A search for repetends of any number of micro-batches, in slices.
 
-    In `order`, one micro-batch alone fits in memory. `bound` is a lower bound on the period per micro-batch. `best` is
-    the best repetend. `kept` is the best with fewer than `micro_batches` in its period, so that a schedule can keep it.
+    `order` lists the blocks so that one micro-batch alone fits in memory. `bound` is a lower bound on the period per
+    micro-batch. `best` is the best repetend. `kept` is the best with fewer than `micro_batches` in its period, so that
+    a schedule can keep it.
     """
 
     plan: MicroBatchPlan

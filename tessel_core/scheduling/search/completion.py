@@ -54,9 +54,15 @@ _MAX_MODEL_RUNS = 6_000
 _MAX_REPETEND_RUNS = 150
 """Largest number of runs per period for which models are built."""
 _SMALL_GAP = 0.002
-"""Below this share of the makespan, a gap is only polished. Only plans with fine costs have such gaps."""
+"""If the gap is below this fraction of the makespan, only the last step, polishing, is run.
+
+Only plans with fine costs (such as nanoseconds) have such gaps.
+"""
 _OTHER_REPETENDS_S = {Goal.LATENCY: 0.5, Goal.EARLY: 0.15}
-"""Seconds to search another repetend of the same period. It is good long before it is proved best for its goal."""
+"""Seconds to search another repetend of the same period, for each goal.
+
+A good one is found long before it is proved best.
+"""
 _ENDS_BOUND_S = 1.2
 _SECOND_ROUND_S = 2.0
 """Seconds per geometry in the second round, for those that are still open."""
@@ -88,7 +94,10 @@ class _Geometry:
 
 
 class Completion:
-    """The best schedule that keeps a repetend, and the steps that shorten it. All schedules go to the incumbent too."""
+    """The best schedule that keeps a repetend, and the steps that shorten it.
+
+    All schedules are also offered to the incumbent.
+    """
 
     def __init__(self, repetend: Repetend, incumbent: Incumbent, effort: Effort, control: Control) -> None:
         self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, incumbent.micro_batches
@@ -111,7 +120,7 @@ class Completion:
         return self.best if self.best.repetend is not None else None
 
     def begin(self) -> None:
-        """Try the cheap steps: left-compaction, a list schedule and the published orders."""
+        """Run the steps that take little time: left-compaction, a list schedule and the published orders."""
         if self.control.cancelled:
             return
         self.compact(self.repetend)
@@ -220,7 +229,9 @@ class Completion:
         return self.micro_batches < in_flight
 
     def compact(self, repetend: Repetend) -> None:
-        """Left-compact the repeated repetend: freely, and with a tied part that keeps the steady state."""
+        """Left-compact the repeated repetend in two ways: all runs, and all runs except a middle part that keeps the
+        steady state.
+        """
         self._least_latency = min(self._least_latency, repetend.latency)
         unrolled = repetend.expand(self.micro_batches)
         self.offer(compacted(unrolled), "repeated stretch")
@@ -285,7 +296,9 @@ class Completion:
                 self.meet_bound(_FIRST_ROUND_S)
 
     def meet_bound(self, seconds: float) -> None:
-        """Ask for a makespan at the bound with a few geometries, the most promising first."""
+        """Search for a schedule whose makespan equals the bound, with a few geometries (see `_Geometry`), the most
+        promising first.
+        """
         # With fine costs, the bound is rarely met exactly: ask once, then polish.
         once = self.repetend.period > FINE
         for geometry in list(self._geometries())[: 1 if once else None]:
@@ -304,7 +317,7 @@ class Completion:
                 low = target + 1
 
     def _middle(self, geometry: _Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
-        """Ask for a schedule of about `makespan` by periodic middle. Return whether it is the new best.
+        """Search for a schedule of about `makespan` whose middle part is periodic. Return whether it is the new best.
 
         Fine costs are rounded for the model, and the order of its solution is timed exactly. With costs in nanoseconds
         CP-SAT propagates towards a contradiction in tiny steps, and ignores limits and cancels meanwhile.

@@ -22,11 +22,11 @@ _SHARE_ALONE, _SHARE_TOGETHER, _SHARE_EXCLUDED = 0.05, 0.05, 0.4
 """Shares of the remaining time for one question: one device, several devices, and excluded horizons. Questions that are
 settled do not count, because they take little time."""
 _MIN_GAP_DIVISOR = 500
-"""A gap below makespan / 500 is not worth another question."""
+"""No further model is solved if the gap is below makespan / 500."""
 _EXCLUDING_STEPS = 400
 """Steps per busiest device's work when horizons are excluded. Finer steps leave more questions unanswered."""
 _MAX_UNANSWERED = 3
-"""Give up a set of devices after this many questions without an answer."""
+"""Stop with a set of devices after this many models that were not decided in time."""
 
 
 def devices_bound(

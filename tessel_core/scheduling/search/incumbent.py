@@ -13,7 +13,7 @@ def makespan_of(plan: MicroBatchPlan, starts: IntColumn) -> int:
 
 
 class Incumbent:
-    """The shortest schedule so far and a lower bound on the makespan. Improvements of both are reported.
+    """The shortest schedule so far, and a lower bound on the makespan. Improvements of either are reported as progress.
 
     `starts` is shaped (micro-batches, blocks). `by` names the method that found a schedule or proved a bound.
     """
@@ -45,7 +45,7 @@ class Incumbent:
         return self.makespan <= self.bound
 
     def offer(self, starts: IntColumn | None, by: str) -> bool:
-        """Keep a schedule if it is shorter. Return whether it is."""
+        """Keep a schedule if it is shorter than the incumbent. Return whether it was kept."""
         if starts is None or (makespan := self.length(starts)) >= self.makespan:
             return False
         self.makespan, self.starts = makespan, starts

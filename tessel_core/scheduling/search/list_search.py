@@ -19,7 +19,7 @@ from tessel_core.scheduling.structure import all_tied, part_of, path_lengths
 Priorities = NDArray[np.float64]
 
 _RUNS_PER_SLICE = 500_000
-"""Runs placed per slice. A core places at least this many in about a fifth of a second."""
+"""Number of runs placed in one slice of the search. A core places this many in about a fifth of a second."""
 _MIN_PRACTICE_MICRO_BATCHES = 24
 """Rules first evolve ("practise") on a small number of micro-batches, at least this many."""
 _MAX_STALLED_PRACTICE_SLICES = 4
@@ -27,7 +27,10 @@ _MAX_STALLED_PRACTICE_SLICES = 4
 _DUE_DATE_STEP = 0.5
 """Distance between the due dates of micro-batches, as a share of the busiest device's work. Chosen by measurement."""
 _CHANGED_PRIORITIES = 3
-"""Number of priorities changed when a list search restarts. Measured: with more, it rarely gets as good again."""
+"""Number of priorities changed when a list search restarts.
+
+Measured: after more changes, the search rarely reaches the same quality again.
+"""
 _HANDICAP_SPREAD = 0.05
 """Standard deviation of one change of a handicap, as a share of the busiest device's work."""
 
@@ -46,7 +49,8 @@ RULES: dict[str, Callable[[MicroBatchPlan], Sequence[int]]] = {
     "longest-run": lambda plan: [block.duration for block in plan.blocks],
     "oldest": lambda plan: [0] * len(plan.blocks),
 }
-"""Rules by name, as functions that return the priority of each block. The oldest micro-batch wins ties.
+"""Rules by name. Each is a function that returns the priority of each block. At equal priority, the oldest micro-batch
+comes first.
 
 - advanced: the last block in topological order first
 - backward: backward before forward before weight gradients
@@ -60,8 +64,8 @@ RULES: dict[str, Callable[[MicroBatchPlan], Sequence[int]]] = {
 class ListSearch:
     """A search that evolves the priorities of one list schedule, from a rule of `RULES` on.
 
-    In `order`, one micro-batch alone fits in memory. With `from_the_end`, the search runs on the plan with time
-    reversed, and so builds schedules from their end.
+    `order` lists the blocks so that one micro-batch alone fits in memory. With `from_the_end`, the search runs on the
+    plan with time reversed, and so builds schedules from their end.
 
     Priorities that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
     """

@@ -25,7 +25,7 @@ Copy = tuple[int, int]
 
 
 class Goal(Enum):
-    """Objective among the repetends of one period."""
+    """Objective by which one repetend is chosen among those of equal period."""
 
     ANY = "any"
     LATENCY = "least latency"

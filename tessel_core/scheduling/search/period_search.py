@@ -25,12 +25,18 @@ if TYPE_CHECKING:
     from tessel_core.scheduling.search.list_search import ListSearch
 
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
-"""Seconds per question in each round. Each round has its own seed, because the difficulty depends on the seed."""
+"""Seconds of each CP-SAT solve in each round.
+
+Each round has its own seed, because the difficulty depends on the seed.
+"""
 _MAX_REPEATABLE_ROUNDS = 2
 """Number of rounds with one worker. They usually end before the time limit, so the answer is reproducible."""
 _STATES_BOUND_S = 2.5
 _CIRCLE_S_PER_BLOCK = 0.2
-"""Seconds for circles, per block and per second of a question to CP-SAT, which gets weaker as plans grow."""
+"""Seconds for the search of circles (see `circle_search`), per block and per second of a CP-SAT solve.
+
+CP-SAT needs more time for larger plans, so they get more seconds for circles.
+"""
 _MAX_MODEL_BLOCKS = 150
 """Largest number of blocks times unroll in a modulo model."""
 _MAX_RETIMED_RUNS = 1_500
@@ -38,7 +44,7 @@ _MAX_RETIMED_RUNS = 1_500
 _MAX_LIST_RUNS, _MAX_LIST_UNROLL = 10_000, 16
 """Largest number of runs in a list schedule that is searched for a steady state, and largest unroll of that."""
 _AT_BOUND_SHARE = 0.4
-"""Share of the seconds per question for an unrolled repetend at the bound: it is found quickly or not at all."""
+"""Fraction of the seconds per solve for an unrolled repetend at the bound. It is found quickly or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,8 @@ def search_period(
 ) -> FoundPeriod:
     """Search for a repetend of least period per micro-batch until it meets the bound or time ends.
 
-    CP-SAT tries unrolls 1 … `max_unroll`, in turn with circles of any number of micro-batches. In `order`, one
-    micro-batch alone fits in memory. It gives the first repetend.
+    CP-SAT tries unrolls 1 … `max_unroll`, in turn with circles of any number of micro-batches. `order` lists the blocks
+    so that one micro-batch alone fits in memory. It gives the first repetend.
     """
     periods = PeriodSearch(plan, maxsize, order, max_unroll, effort, control)
     periods.begin()
@@ -71,9 +77,10 @@ def search_period(
 
 
 def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
-    """Return the effort of a round. Unrolled questions alternate between all workers and one worker.
+    """Return the limits and settings of CP-SAT in a round. Solves for unrolls above 1 alternate between all workers and
+    one worker.
 
-    The one worker uses no linear relaxations, which is fastest for most questions.
+    The one worker uses no linear relaxations, which is fastest for most models.
     """
     alone = unroll > 1 and number % 2 == 0
     return replace(effort, seed=effort.seed + number, workers=1 if alone else effort.workers, relaxation=not alone)
@@ -107,7 +114,9 @@ class PeriodSearch:
         return FoundPeriod(self._best, self._kept, self.bound)
 
     def begin(self) -> None:
-        """Try the cheap steps: the bound at unroll 1, published and greedy orders, and the states bound."""
+        """Run the steps that take little time: the bound at unroll 1, published and greedy orders, and the states
+        bound.
+        """
         self._at_unroll(0, 1)
         if self.over:
             return
@@ -225,13 +234,13 @@ class PeriodSearch:
         return not self.over and (not self.proved or unroll < self._micro_batches)
 
     def at_bound(self, unroll: int) -> None:
-        """Ask for a period at the bound, in full resolution, if that is a whole number of ticks."""
+        """Let CP-SAT search a repetend whose period is the bound, if that is a whole number of ticks."""
         if (self.bound * unroll).denominator == 1 and self._of_use(unroll):
             seconds = self.effort.seconds * (_AT_BOUND_SHARE if unroll > 1 else 1)
             self._ask(1, int(self.bound * unroll), unroll, seconds)
 
     def downwards(self, unroll: int) -> None:
-        """Ask for shorter periods: with growing steps while they succeed, then by halving the remaining range."""
+        """Let CP-SAT search shorter periods, first with growing steps, then by halving the remaining range."""
         for quantum in quanta(self.bound):
             low = max(ceil(self.bound * unroll / quantum), self._impossible.get((quantum, unroll), 0) + 1)
             failed = low - 1

@@ -32,21 +32,25 @@ from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, work_off
 _MAX_ORDER_SEARCHES = 6
 """Largest number of tabu searches on orders."""
 _SURVIVING_LIST_SEARCHES, _SLICES_PER_HALVING_ROUND = 3, 2
-"""List searches race by successive halving. This many survive, and the first round has this many slices per search."""
+"""Successive halving of list searches: how many of them remain, and how many slices each gets in the first round."""
 _MAX_STALLED_LIST_SLICES = 12
 """Replace a list search after this many slices without improvement."""
 _KEPT_LIST_SEARCHES, _RANDOM_RESTART_SHARE = 4, 0.3
-"""A replacement starts from one of the best replaced searches, or with this probability at random."""
+"""Number of replaced list searches that are kept, and the probability of a random start.
+
+Otherwise, a new list search starts from one of the kept searches.
+"""
 _FIRST_RESTARTS = 200
-"""Restarts of the first list search. `list-scheduling` makes as many by default, so it is never better."""
+"""Largest number of restarts of the first list search. The scheduler `list-scheduling` has the same default.
+"""
 _MAX_MAKESPAN_RATIO = 1.02
 """List schedules longer than this times the best makespan get no tabu search."""
 _MAX_STALLED_ORDER_SLICES = 6
 """Drop a tabu search after this many slices without improvement."""
 _HORIZON_S, _DEVICES_S = 1.5, 3.0
-"""Time limits of one horizon and of the devices bound."""
+"""Time limits in seconds of one horizon and of the devices bound."""
 _MIN_SUCCESS_RATE = 0.08
-"""Kinds of work are chosen as if they succeeded at least this often."""
+"""Least success rate that is assumed when the next kind of task is chosen."""
 _LEARNING_RATE = 0.15
 """Weight of the last task in the success rate of its kind."""
 
@@ -62,7 +66,7 @@ class _Slice:
 
 @dataclass
 class Portfolio:
-    """Searches that improve an incumbent. In `order`, one micro-batch alone fits in memory."""
+    """Searches that improve an incumbent. `order` lists the blocks so that one micro-batch alone fits in memory."""
 
     incumbent: Incumbent
     order: Sequence[int]
@@ -80,12 +84,12 @@ class Portfolio:
         self._pays = dict.fromkeys(METHODS, 0.5)
         self._left = max(1, int(self.effort.seconds * SLICES_PER_SECOND))
         self._reach = 0.5
-        """Distance of the next horizon from the bound, as a share of the gap."""
+        """Distance of the next horizon from the bound, as a fraction of the gap between bound and makespan."""
         self._bounded, self._horizon_open = False, True
         self._round_slices = _SLICES_PER_HALVING_ROUND
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
         self.lists = lists_by_every_rule(plan, self.order, micro_batches, self.effort.seed)
-        """List searches that have survived the race."""
+        """List searches that remain after successive halving."""
         first, *others = self.lists
         tries = min(_FIRST_RESTARTS, 5 * first.tries_per_slice)
         self._queue = [self._look(first, tries), *(self._look(each, max(1, tries // 8)) for each in others)]
@@ -201,7 +205,7 @@ class Portfolio:
     # Questions to CP-SAT
 
     def _ask_horizon(self, control: Control) -> _Slice | None:
-        """Ask for a schedule that ends by a time between the bound and the best makespan."""
+        """Let CP-SAT search a schedule that ends by a horizon, a time between the bound and the best makespan."""
         incumbent = self.incumbent
         if incumbent.runs > MAX_RUNS or not self._horizon_open:
             return None
@@ -216,7 +220,7 @@ class Portfolio:
             verdict, schedule = found
             if verdict is Verdict.IMPOSSIBLE:
                 return incumbent.raise_bound(target + 1, "horizon")
-            if verdict is Verdict.UNKNOWN:  # questions near the least makespan are hard: ask elsewhere next
+            if verdict is Verdict.UNKNOWN:  # horizons near the least makespan are hard to decide: try another one next
                 self._reach = self._chance.choice((0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0))
             return schedule is not None and incumbent.offer(schedule.starts, "horizon")
 
