@@ -71,8 +71,25 @@ class Weight:
     """The dimension along which devices have the same weight."""
     state: int
     """Bytes of the optimizer's state, if replicas do not share it."""
+    phase: int
+    """Phase in which its gradient is made."""
     ready: float
     """Seconds from the end of its layer's computation until its gradient is complete; negative if that is earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The computation of one part of the network in one phase, such as the embedding in the first layer."""
+
+    scope: Scope
+    seconds: float
+    """Seconds from the end of the previous unit's computation to the end of its own."""
+    gap: float
+    """Seconds at the start of `seconds` in which the device does not compute."""
+    late: float
+    """Seconds from the end of its computation until its last result is ready."""
+    rest: float
+    """Seconds from the end of its computation to that of its layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +154,8 @@ class Blocks:
     """Tensors that a layer sends to the next one (forward) or to the previous one (backward), by row and direction."""
     weights: tuple[tuple[Weight, ...], ...]
     """Weights by row, in the order in which their gradients are made."""
+    units: tuple[tuple[tuple[Unit, ...], ...], ...]
+    """Units by row and phase, in the order in which they run; empty if micro-batches are combined."""
     adding: Column
     """Seconds to add the whole gradients of a micro-batch to their sums, by row."""
     least_add: float
@@ -322,6 +341,7 @@ class _Simulated:
             constants,
             self._crossing(),
             weights,
+            self._units(),
             adding,
             self._cost("add", (one, one), (one,), {}),
             self._update,
@@ -368,6 +388,31 @@ class _Simulated:
             before, at_start = end, at_end
         if self._combines and not self._in_place:
             self._sum_apart()
+
+    def _units(self) -> tuple[tuple[tuple[Unit, ...], ...], ...]:
+        """Return the units of each row and phase."""
+        found = [[list[Unit]() for _ in PHASES] for _ in range(self._rows)]
+        if self._combines:
+            return tuple(tuple(map(tuple, row)) for row in found)
+        trace, ops = self._trace, self._program.ops
+        starts, ends = dict[tuple[int, int, Scope], float](), dict[tuple[int, int, Scope], float]()
+        computes = ~trace.communicates
+        columns = trace.op[computes], trace.start[computes], trace.seconds[computes]
+        for number, start, seconds in zip(*(each.tolist() for each in columns), strict=True):
+            tag = ops[number].tag
+            if tag.phase in PHASES:
+                key = tag.stage or 0, PHASES[tag.phase], tag.scope
+                starts.setdefault(key, start)
+                ends[key] = start + seconds
+        latest = {(op.tag.stage or 0, PHASES.get(op.tag.phase, WEIGHT), op.tag.scope): op for op in ops}
+        before = 0.0
+        for key, end in sorted(ends.items(), key=lambda each: each[1]):
+            row, phase, scope = key
+            late = float(trace.ready[latest[key].outputs[0]]) - end
+            unit = Unit(scope, end - before, max(0.0, starts[key] - before), late, self._end[row, phase] - end)
+            found[row][phase].append(unit)
+            before = end
+        return tuple(tuple(map(tuple, row)) for row in found)
 
     def _levels(self, order: Sequence[tuple[int, int]]) -> list[int]:
         """Return the bytes in memory after each run of a layer: inputs, outputs, and values that later runs use."""
@@ -584,16 +629,17 @@ class _Simulated:
             made = of_type.shaped((0,)) if mine is None else program.types[mine]
             state = round(self._state * of_type.elements) if mine is not None else 0
             row, scope = self._first_taker[value]
-            number, add, first, ready = -1, 0.0, 0.0, 0.0
+            number, add, first, ready, phase = -1, 0.0, 0.0, 0.0, BACKWARD
             copy = self._cost("identity", (of_type,), (of_type,), {})
             if mine is not None:
                 number, tag = made_at.get(mine, (-1, Tag()))
                 add = self._cost("add", (made, made), (made,), {})
                 first = self._cost("identity", (made,), (made,), {})
-                end = self._end.get((tag.stage or 0, PHASES.get(tag.phase, BACKWARD)), 0.0)
+                phase = PHASES.get(tag.phase, BACKWARD)
+                end = self._end.get((tag.stage or 0, phase), 0.0)
                 ready = float(self._trace.ready[self._combined.get(mine, mine)]) - end
             how = scope, scope in self._roots, copy, add, first, replicas_of(piece, self._degrees)
-            found[row].append((number, Weight(of_type, made, *how, state, ready)))
+            found[row].append((number, Weight(of_type, made, *how, state, phase, ready)))
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 
     @cached_property

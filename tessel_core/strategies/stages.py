@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
-from tessel_core.strategies.blocks import BACKWARD, FORWARD, WEIGHT, Blocks, BlockTable, Joined, Weight
+from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blocks, BlockTable, Joined, Unit, Weight
+from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
 from tessel_core.strategies.layouts import Matrix, maxima, sums
-from tessel_core.strategies.strategy import Strategy
+from tessel_core.strategies.strategy import ZERO_STAGES, Strategy
 from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
@@ -23,18 +24,11 @@ MAX_BUCKETED_WEIGHTS = 500
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Seconds in which replicas exchange weights and gradients of one layer, and the bytes that each replica has."""
+    """Seconds in which replicas exchange weights and gradients of one layer, and the bytes that each replica has.
 
-    gather: float
-    """Seconds to gather sharded weights, except those of the root."""
-    copy: float
-    """Seconds to copy the gathered weights out of their buffers."""
-    root: float
-    """Seconds to gather and copy the weights of the root, once for the forward and the backward pass."""
-    scatter: float
-    """Seconds to reduce and scatter the gradients of a micro-batch."""
-    first: float
-    """Seconds to reduce and scatter the gradients of its first part, which nothing overlaps in the next micro-batch."""
+    Exchanges of every micro-batch are counted apart (`exchanges.py`).
+    """
+
     reduce: float
     """Seconds to reduce gradients at the end of the step."""
     update: float
@@ -71,6 +65,8 @@ class StageCosts:
     """Seconds from the start of a run to its first collective among the devices that share its layers."""
     trailing: tuple[float, float, float]
     """Seconds by which these collectives outlast a run."""
+    exchanging: Exchanging | None
+    """The runs if each of them exchanges weights or gradients of replicas; None if replicas exchange at the end."""
     tail: float
     """Seconds from the end of the last backward to the end of its reductions, if no other stage delays them."""
     reducing: float
@@ -181,9 +177,17 @@ class Stages:
         adding, copying = (float(sum(getattr(each, name) for each in mine)) for name in ("adding", "copying"))
         making = WEIGHT if strategy.form.split else BACKWARD
         trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
+        leads = _leads(blocks, runs, first, last)
+        onward = float(blocks.onward[rows[-1], FORWARD]), float(blocks.onward[rows[0], BACKWARD])
+        exchanges, tail, reducing, bucket = None, 0.0, 0.0, 0.0
         if strategy.scatters_at_once:
-            seconds, tail, reducing = self._scattered(runs, mine)
-            bucket = 0.0
+            steps = self._steps(stage, first, last, runs)
+            exchanges = exchanging(steps, (*onward, 0.0), len(self._overs))
+            ends, outputs = exchanges.least.T.tolist()
+            seconds, adding, copying = ends, 0.0, 0.0
+            onward = outputs[FORWARD] - ends[FORWARD], outputs[BACKWARD] - ends[BACKWARD]
+            # Gathered weights are copied before a run uses its inputs.
+            leads = leads[FORWARD] + steps[FORWARD][0].copy, leads[BACKWARD] + steps[BACKWARD][0].copy
         else:
             tail, reducing, bucket = self._reduced(stage, rows, runs[making])
             # The simulated blocks include the addition of gradients, which is counted apart.
@@ -217,10 +221,11 @@ class Stages:
         return StageCosts(
             seconds=(seconds[0], seconds[1], seconds[2], adding * self.several),
             copying=copying * self.several,
-            onward=(float(blocks.onward[rows[-1], FORWARD]), float(blocks.onward[rows[0], BACKWARD])),
-            leads=_leads(blocks, runs, first, last),
+            onward=onward,
+            leads=leads,
             talks=self._talks(blocks, rows, runs),
             trailing=(float(trailing[0]), float(trailing[1]), float(trailing[2])),
+            exchanging=exchanges,
             tail=tail,
             reducing=reducing,
             update=update,
@@ -265,32 +270,75 @@ class Stages:
             _first_talk(weight[::-1], talks[::-1, WEIGHT]),
         )
 
-    def _scattered(self, runs: tuple[Column, Column, Column], mine: list[Traffic]) -> tuple[list[float], float, float]:
-        """Return the seconds by phase, `tail` and `reducing` if each micro-batch scatters its gradients."""
-        strategy, (forward, backward, weight) = self.strategy, runs
-        adding = np.array([each.adding for each in mine]) * self.several
-        scatter = np.array([each.scatter for each in mine])
-        gather = np.array([each.gather for each in mine])
-        copy = np.array([each.copy for each in mine])
-        again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(mine))
-        tail, reducing = float(scatter[0]), 0.0
-        if strategy.zero == 3:
-            forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
-            backward = backward + copy * strategy.reshard
-            # The first layer's weights are not gathered before the run starts.  In a pipeline, the last gradients of
-            # a run are scattered before the next run starts.
-            forward[0] += gather[0] + sum(each.root for each in mine)
-            forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
-            exchanging = np.append(scatter[1:], 0.0) + again
-            backward = np.maximum(backward, exchanging - adding)
-        elif self.several:
-            # In a pipeline, the next forward overlaps with the scattering, too.
-            hidden = float((backward + weight + adding).sum())
-            hidden += float(forward.sum()) if strategy.pipeline > 1 else 0.0
-            backward = backward * max(1.0, 1 + (scatter.sum() - hidden) / backward.sum())
-        else:
-            tail, reducing = _reductions(weight if strategy.form.split else backward, scatter.tolist())
-        return [float(each.sum()) for each in (forward, backward, weight)], tail, reducing
+    @property
+    def _overs(self) -> tuple[str, ...]:
+        """Dimensions over which replicas exchange, each in a stream of its own."""
+        strategy = self.strategy
+        return (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
+
+    def _steps(
+        self, stage: int, first: int, last: int, runs: tuple[Column, Column, Column]
+    ) -> tuple[list[Step], list[Step], list[Step]]:
+        """Return the steps of each phase of a stage in which each micro-batch exchanges."""
+        blocks = self.blocks(stage)
+        rows, ends = blocks.stands_for[first:last].tolist(), last == len(blocks.stands_for)
+        found = list[list[Step]]()
+        for phase in PHASES.values():
+            order = rows if phase == FORWARD else rows[::-1]
+            steps = [step for row in order for step in self._steps_of(stage, row)[phase]]
+            sooner = blocks.seconds[order[0], phase] - runs[phase][0 if phase == FORWARD else -1]
+            if steps and sooner:
+                one = steps[0]
+                steps[0] = replace(one, seconds=one.seconds - sooner, gap=max(0.0, one.gap - sooner))
+            found.append(steps)
+        if self.strategy.zero == ZERO_STAGES[-1]:
+            root = [each for row in dict.fromkeys(rows) for each in blocks.weights[row] if each.root]
+            place = next((i for i, row in enumerate(rows) if any(each.root for each in blocks.weights[row])), None)
+            if place is not None:
+                at = sum(len(blocks.units[row][FORWARD]) for row in rows[:place])
+                scopes = [unit.scope for unit in blocks.units[rows[place]][FORWARD]]
+                at += scopes.index(next(each.scope for each in blocks.weights[rows[place]] if each.root))
+                gather, copy = self._gathering(stage, root)
+                found[FORWARD][at] = replace(found[FORWARD][at], gather=gather, copy=copy)
+            if ends:
+                # The last layer's weights are still present.
+                found[BACKWARD][0] = replace(found[BACKWARD][0], gather=(0.0,) * len(self._overs), copy=0.0)
+        return found[FORWARD], found[BACKWARD], found[WEIGHT]
+
+    def _steps_of(self, stage: int, row: int) -> list[list[Step]]:
+        """Return the steps of each phase of a row, as if it were in the middle of a stage."""
+        blocks, key = self.blocks(stage), ("steps", self._keys[self._classes[stage]], self.several, row)
+        make = lambda: [
+            [self._step(stage, row, phase, unit) for unit in units] for phase, units in enumerate(blocks.units[row])
+        ]
+        return self._table.once(key, make)
+
+    def _step(self, stage: int, row: int, phase: int, unit: Unit) -> Step:
+        blocks, strategy, place = self.blocks(stage), self.strategy, self._classes[stage]
+        weights = [each for each in blocks.weights[row] if each.scope == unit.scope]
+        gathers = strategy.zero == ZERO_STAGES[-1] and (phase == FORWARD or (phase == BACKWARD and strategy.reshard))
+        gather, copy = self._gathering(stage, [each for each in weights if gathers and not each.root])
+        mine = [each for each in weights if each.phase == phase and each.gradient.bytes and phase != FORWARD]
+        scatter, ready = list[float](), list[float]()
+        adding = copying = 0.0
+        for over in self._overs:
+            some = [each for each in mine if each.over == over]
+            scatter.append(self._wiring.collective(place, "reduce_scatter", over, _bytes(some)[1]))
+            ready.append(max((each.ready for each in some), default=0.0) + unit.rest)
+            if self.several:
+                degree = self._wiring.ranks.degrees.of(over)
+                adding += sum(max(blocks.least_add, each.add / degree) for each in some)
+                copying += sum(max(blocks.least_add, each.first / degree) for each in some)
+        return Step(unit.seconds, unit.gap, unit.late, copy, gather, tuple(scatter), tuple(ready), adding, copying)
+
+    def _gathering(self, stage: int, weights: Sequence[Weight]) -> tuple[Streams, float]:
+        """Return the seconds to gather weights in each stream, and to copy them out of their buffers."""
+        gather, copy = list[float](), 0.0
+        for over in self._overs:
+            some = [each for each in weights if each.over == over]
+            gather.append(self._wiring.collective(self._classes[stage], "allgather", over, _bytes(some)[0]))
+            copy += sum(each.copy for each in some) * (gather[-1] > 0)
+        return tuple(gather), copy
 
     def _reduced(self, stage: int, rows: list[int], backward: Column) -> tuple[float, float, float]:
         """Return `tail`, `reducing` and the bytes of the largest bucket if gradients are reduced once per step."""
@@ -452,7 +500,7 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
 def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...], least_add: float) -> Traffic:
     """Return the traffic of one layer.  Groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
-    seconds = dict.fromkeys(("gather", "copy", "root", "scatter", "first", "reduce", "update"), 0.0)
+    seconds = dict.fromkeys(("reduce", "update"), 0.0)
     sizes = dict.fromkeys(("adding", "copying", "weights", "gradients", "reduced", "state", "numbers"), 0.0)
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
@@ -465,25 +513,13 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
             sizes["adding"] += max(least_add, each.add / (degree if at_once else 1)) if each.add else 0.0
             sizes["copying"] += max(least_add, each.first / (degree if at_once else 1)) if each.first else 0.0
             sizes["numbers"] += each.gradient.elements / part
-        first = [each for each in mine if each.scope == weights[-1].scope]
-        whole, made = _bytes(mine)
         found = dict.fromkeys(seconds, 0.0)
-        if at_once:
-            found["scatter"] = wiring.collective(place, "reduce_scatter", over, made)
-            found["first"] = wiring.collective(place, "reduce_scatter", over, _bytes(first)[1])
-        else:
+        if not at_once:
             kind = "reduce_scatter" if shared else "allreduce"
             buckets = _buckets(mine, strategy.bucket_bytes)
             found["reduce"] = sum(wiring.collective(place, kind, over, bucket) for bucket in buckets)
-        if at_once and strategy.zero == 3:
-            root, rest = ([each for each in mine if each.root is kind] for kind in (True, False))
-            found["gather"] = wiring.collective(place, "allgather", over, _bytes(rest)[0])
-            found["root"] = wiring.collective(place, "allgather", over, _bytes(root)[0])
-            if degree > 1:
-                found["root"] += sum(each.copy for each in root)
-                found["copy"] = sum(each.copy for each in rest)
-        elif shared:
-            found["update"] = wiring.collective(place, "allgather", over, whole)
+        if shared and not (at_once and strategy.zero == ZERO_STAGES[-1]):
+            found["update"] = wiring.collective(place, "allgather", over, _bytes(mine)[0])
         seconds = {name: max(seconds[name], found[name]) for name in seconds}
     return Traffic(**seconds, **sizes)
 
