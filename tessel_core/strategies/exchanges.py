@@ -124,10 +124,11 @@ def _after(
     for number, step in enumerate(steps):
         if not number:
             gathered = _exchange(streams, step.gather, (-inf,) * len(streams))
-        coming = -inf
+        start, coming = _added(computed, waiting, first) if number else computed, -inf
         if number + 1 < len(steps):
             coming = _exchange(streams, steps[number + 1].gather, (done,) * len(streams))
-        start = _added(computed, waiting, first) if number else computed
+            # The device issues the gather in order, so it waits for the last result as well.
+            start = max(start, done) if coming > -inf else start
         if step.copy:
             start = max(start, gathered) + step.copy
         start = max(start, computed + step.gap) if number else start + step.gap

@@ -59,6 +59,8 @@ class _Sharded:
         """Buffers of the whole weights of each layer and direction."""
         self._whole: dict[Key, dict[int, int]] = {}
         """Whole weights of each layer and direction."""
+        self._last = list[int]()
+        """Last value that each run computes."""
 
     def _axis(self, value: int, piece: Piece) -> tuple[int, str, int] | None:
         over = replicas_of(piece, self._how.degrees)
@@ -78,6 +80,7 @@ class _Sharded:
                 taken = [known[value] if value in known else self._value[value] for value in op.inputs]
                 made = self._build.append(op.kind, taken, op.attributes, op.tag)
                 self._value |= zip(op.outputs, made, strict=True)
+            self._last.append(self._value[ops[-1].outputs[0]])  # not its scattered parts, which nothing waits for
             self._scatter(ops, outputs)
         values = [self._value[value] for value in self._source.outputs]
         pieces = tuple(outputs[value] for value in self._source.outputs)
@@ -134,7 +137,7 @@ class _Sharded:
         """Gather the weights of a layer, unless they are present, and those of the next layer of its stage."""
         self._gather(*runs[number], None)
         if number + 1 < len(runs) and runs[number + 1][0][1] == runs[number][0][1]:
-            before = runs[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
+            before = self._last[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
             if runs[number + 1][0][0] == runs[number][0][0]:
                 # The backward pass of the last layer follows its forward pass at once, so its weights are still
                 # present.
@@ -143,8 +146,8 @@ class _Sharded:
                 self._gathered[backward] = self._gathered[forward]
             self._gather(*runs[number + 1], before)
 
-    def _gather(self, unit: Unit, ops: list[Op], after: tuple[Unit, list[Op]] | None) -> None:
-        """Gather the weights of a layer, once the run `after` has ended."""
+    def _gather(self, unit: Unit, ops: list[Op], after: int | None) -> None:
+        """Gather the weights of a layer, once the value `after` is there."""
         scope, key = unit[0], self._key(unit)
         known = self._gathered.setdefault(key, {})
         if unit[:2] in self._roots:
@@ -158,7 +161,7 @@ class _Sharded:
             axes = [self._cut[value][0] for value in values]
             taken = [self._value[value] for value in values]
             if after is not None:
-                taken[0] = self._build.one("after", [taken[0], self._value[after[1][-1].outputs[0]]], tag)
+                taken[0] = self._build.one("after", [taken[0], after], tag)
             axis: AttributeValue = axes[0] if len(axes) == 1 else tuple(axes)
             whole = self._build.add("allgather", taken, tag, axis=axis, **collective(over, parts, len(taken)))
             known |= zip(values, whole, strict=True)
