@@ -73,6 +73,8 @@ class Weight:
     """Bytes of the optimizer's state, if replicas do not share it."""
     phase: int
     """Phase in which its gradient is made."""
+    used: frozenset[int]
+    """Phases that use it."""
     ready: float
     """Seconds from the end of its layer's computation until its gradient is complete; negative if that is earlier."""
 
@@ -591,12 +593,13 @@ class _Simulated:
     # Weights, their gradients and the optimizer
 
     @cached_property
-    def _first_taker(self) -> dict[int, tuple[int, Scope]]:
-        """For each value of the model, the first layer and the first part of the network that use it."""
-        found: dict[int, tuple[int, Scope]] = {}
+    def _first_taker(self) -> dict[int, tuple[int, Scope, set[int]]]:
+        """For each value of the model, the first layer and part of the network that use it, and all phases that do."""
+        found: dict[int, tuple[int, Scope, set[int]]] = {}
         for op in self._model.program.ops:
             for value in op.inputs:
-                found.setdefault(value, (op.tag.stage or 0, op.tag.scope))
+                known = found.setdefault(value, (op.tag.stage or 0, op.tag.scope, set()))
+                known[2].add(PHASES.get(op.tag.phase, BACKWARD))
         return found
 
     @cached_property
@@ -604,7 +607,7 @@ class _Simulated:
         """The first and the last part of the network with weights, unless other parts have weights of equal types."""
         model, program = self._model, self._model.program
         kinds: dict[Scope, list[str]] = {}
-        for value, (_, scope) in self._first_taker.items():
+        for value, (_, scope, _) in self._first_taker.items():
             piece = model.piece_of.get(value)
             if piece is not None and model.role_of(piece).weight and model.role_of(piece).trained:
                 kinds.setdefault(scope, []).append(str(program.types[value]))
@@ -628,7 +631,7 @@ class _Simulated:
             of_type, mine = program.types[value], gradient.get(piece.name)
             made = of_type.shaped((0,)) if mine is None else program.types[mine]
             state = round(self._state * of_type.elements) if mine is not None else 0
-            row, scope = self._first_taker[value]
+            row, scope, used = self._first_taker[value]
             number, add, first, ready, phase = -1, 0.0, 0.0, 0.0, BACKWARD
             copy = self._cost("identity", (of_type,), (of_type,), {})
             if mine is not None:
@@ -639,7 +642,7 @@ class _Simulated:
                 end = self._end.get((tag.stage or 0, phase), 0.0)
                 ready = float(self._trace.ready[self._combined.get(mine, mine)]) - end
             how = scope, scope in self._roots, copy, add, first, replicas_of(piece, self._degrees)
-            found[row].append((number, Weight(of_type, made, *how, state, phase, ready)))
+            found[row].append((number, Weight(of_type, made, *how, state, phase, frozenset(used), ready)))
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 
     @cached_property

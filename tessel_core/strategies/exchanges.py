@@ -70,10 +70,11 @@ class Exchanging:
         return np.asarray(self.runs[:, :, (0, -1), 0].min(axis=0))
 
 
-def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], streams: int) -> Exchanging:
+def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], streams: int, *, turns: bool) -> Exchanging:
     """Return the runs of a stage from the steps of each phase, in order.
 
-    `onward` has the seconds from the end of the computation until the outputs are ready, for each phase.
+    `onward` has the seconds from the end of the computation until the outputs are ready, for each phase.  `turns` says
+    that the backward pass of the stage follows its forward pass, whose last layers it waits for before it gathers.
     """
     backward, weight = phases[BACKWARD], phases[WEIGHT]
     made = _scattering((*backward, *weight))
@@ -84,7 +85,9 @@ def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], stream
             waiting = before[phase] if later else _scattering(backward) if phase == WEIGHT else ()
             for column in range(1 + streams):
                 free = [0.0 if each == column else -inf for each in range(1 + streams)]
-                runs[later, phase, :, column] = _after(steps, free, waiting, onward[phase], first=not later)
+                runs[later, phase, :, column] = _after(
+                    steps, free, waiting, onward[phase], first=not later, waits=turns and phase == BACKWARD
+                )
     closing = []
     for column in range(1 + streams):
         free = [0.0 if each == column else -inf for each in range(1 + streams)]
@@ -113,17 +116,18 @@ def _pending(steps: Sequence[Step], free: Sequence[float]) -> list[tuple[float, 
 
 
 def _after(
-    steps: Sequence[Step], free: Sequence[float], before: Sequence[Step], onward: float, *, first: bool
+    steps: Sequence[Step], free: Sequence[float], before: Sequence[Step], onward: float, *, first: bool, waits: bool
 ) -> list[float]:
     """Return the moments after a run that starts when the device and the streams are `free`.
 
-    The gradients of the steps `before` are still to be added.  `first` says that it is the first micro-batch.
+    The gradients of the steps `before` are still to be added.  `first` says that it is the first micro-batch, and
+    `waits` that the first gathers wait for the device.
     """
     computed, streams, waiting = free[0], list(free[1:]), _pending(before, free[1:])
-    gathered, done = -inf, -inf
+    gathered, done = -inf, computed if waits else -inf
     for number, step in enumerate(steps):
         if not number:
-            gathered = _exchange(streams, step.gather, (-inf,) * len(streams))
+            gathered = _exchange(streams, step.gather, (done,) * len(streams))
         start, coming = _added(computed, waiting, first) if number else computed, -inf
         if number + 1 < len(steps):
             coming = _exchange(streams, steps[number + 1].gather, (done,) * len(streams))

@@ -182,7 +182,7 @@ class Stages:
         exchanges, tail, reducing, bucket = None, 0.0, 0.0, 0.0
         if strategy.scatters_at_once:
             steps = self._steps(stage, first, last, runs)
-            exchanges = exchanging(steps, (*onward, 0.0), len(self._overs))
+            exchanges = exchanging(steps, (*onward, 0.0), len(self._overs), turns=last == len(blocks.stands_for))
             ends, outputs = exchanges.least.T.tolist()
             seconds, adding, copying = ends, 0.0, 0.0
             onward = outputs[FORWARD] - ends[FORWARD], outputs[BACKWARD] - ends[BACKWARD]
@@ -300,8 +300,8 @@ class Stages:
                 at += scopes.index(next(each.scope for each in blocks.weights[rows[place]] if each.root))
                 gather, copy = self._gathering(stage, root)
                 found[FORWARD][at] = replace(found[FORWARD][at], gather=gather, copy=copy)
-            if ends:
-                # The last layer's weights are still present.
+            if ends and blocks.units[rows[-1]][FORWARD][-1].scope == blocks.units[rows[-1]][BACKWARD][0].scope:
+                # The weights of the last unit are still present.
                 found[BACKWARD][0] = replace(found[BACKWARD][0], gather=(0.0,) * len(self._overs), copy=0.0)
         return found[FORWARD], found[BACKWARD], found[WEIGHT]
 
@@ -316,8 +316,7 @@ class Stages:
     def _step(self, stage: int, row: int, phase: int, unit: Unit) -> Step:
         blocks, strategy, place = self.blocks(stage), self.strategy, self._classes[stage]
         weights = [each for each in blocks.weights[row] if each.scope == unit.scope]
-        gathers = strategy.zero == ZERO_STAGES[-1] and (phase == FORWARD or (phase == BACKWARD and strategy.reshard))
-        gather, copy = self._gathering(stage, [each for each in weights if gathers and not each.root])
+        gather, copy = self._gathering(stage, [each for each in weights if self._gathers(each, phase)])
         mine = [each for each in weights if each.phase == phase and each.gradient.bytes and phase != FORWARD]
         scatter, ready = list[float](), list[float]()
         adding = copying = 0.0
@@ -330,6 +329,13 @@ class Stages:
                 adding += sum(max(blocks.least_add, each.add / degree) for each in some)
                 copying += sum(max(blocks.least_add, each.first / degree) for each in some)
         return Step(unit.seconds, unit.gap, unit.late, copy, gather, tuple(scatter), tuple(ready), adding, copying)
+
+    def _gathers(self, weight: Weight, phase: int) -> bool:
+        """Return whether a unit gathers a weight for a phase, unless the weight belongs to the root."""
+        if self.strategy.zero < ZERO_STAGES[-1] or weight.root:
+            return False
+        again = min((each for each in weight.used if each != FORWARD), default=FORWARD)
+        return phase == FORWARD or (self.strategy.reshard and phase == again)
 
     def _gathering(self, stage: int, weights: Sequence[Weight]) -> tuple[Streams, float]:
         """Return the seconds to gather weights in each stream, and to copy them out of their buffers."""
