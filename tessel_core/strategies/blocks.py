@@ -638,8 +638,8 @@ class _Simulated:
                 number, tag = made_at.get(mine, (-1, Tag()))
                 add = self._cost("add", (made, made), (made,), {})
                 first = self._cost("identity", (made,), (made,), {})
-                phase = PHASES.get(tag.phase, BACKWARD)
-                end = self._end.get((tag.stage or 0, phase), 0.0)
+                end = self._end.get((tag.stage or 0, PHASES.get(tag.phase, BACKWARD)), 0.0)
+                phase = max(BACKWARD, PHASES.get(tag.phase, BACKWARD))
                 ready = float(self._trace.ready[self._combined.get(mine, mine)]) - end
             how = scope, scope in self._roots, copy, add, first, replicas_of(piece, self._degrees)
             found[row].append((number, Weight(of_type, made, *how, state, phase, frozenset(used), ready)))

@@ -180,6 +180,7 @@ class Stages:
         leads = _leads(blocks, runs, first, last)
         onward = float(blocks.onward[rows[-1], FORWARD]), float(blocks.onward[rows[0], BACKWARD])
         exchanges, tail, reducing, bucket = None, 0.0, 0.0, 0.0
+        gathering = self._gathered_once(stage, rows)
         if strategy.scatters_at_once:
             steps = self._steps(stage, first, last, runs)
             exchanges = exchanging(steps, (*onward, 0.0), len(self._overs), turns=last == len(blocks.stands_for))
@@ -189,12 +190,12 @@ class Stages:
             # Gathered weights are copied before a run uses its inputs.
             leads = leads[FORWARD] + steps[FORWARD][0].copy, leads[BACKWARD] + steps[BACKWARD][0].copy
         else:
-            tail, reducing, bucket = self._reduced(stage, rows, runs[making])
+            tail, reducing, gathering, bucket = self._reduced(stage, rows, runs)
             # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
         tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
         numbers = round(sum(each.numbers for each in mine))
-        update = blocks.update(numbers) + sum(each.update for each in mine)
+        update = blocks.update(numbers) + gathering
         weights, state = sum(each.weights for each in mine), sum(each.state for each in mine)
         gradients = np.array([each.gradients for each in mine])
         ends = not first, last == len(blocks.stands_for)
@@ -346,26 +347,43 @@ class Stages:
             copy += sum(each.copy for each in some) * (gather[-1] > 0)
         return tuple(gather), copy
 
-    def _reduced(self, stage: int, rows: list[int], backward: Column) -> tuple[float, float, float]:
-        """Return `tail`, `reducing` and the bytes of the largest bucket if gradients are reduced once per step."""
+    def _gathered_once(self, stage: int, rows: list[int]) -> float:
+        """Return the seconds to gather all updated weights together, if replicas do so after scattering gradients."""
+        if self.strategy.zero != 2:
+            return 0.0
+        weights = [each for row in rows for each in self.blocks(stage).weights[row]]
+        return max(self._gathering(stage, weights)[0])
+
+    def _reduced(
+        self, stage: int, rows: list[int], runs: tuple[Column, Column, Column]
+    ) -> tuple[float, float, float, float]:
+        """Return values for a stage that reduces gradients once per step.
+
+        They are `tail`, `reducing`, the seconds to gather the updated weights, and the bytes of the largest bucket.
+        """
         blocks, degrees, limit = self.blocks(stage), self._wiring.ranks.degrees, max(1, self.strategy.bucket_bytes)
         of_row = blocks.weights
         overs = [over for over in dict.fromkeys(w.over for row in of_row for w in row) if degrees.of(over) > 1]
         if not overs:
-            return 0.0, 0.0, 0.0
+            return 0.0, 0.0, 0.0, 0.0
         kind, place = "reduce_scatter" if self.strategy.zero else "allreduce", self._classes[stage]
         largest = max((w.gradient.bytes for row in of_row for w in row), default=0)
         if sum(len(of_row[row]) for row in rows) > MAX_BUCKETED_WEIGHTS:
-            reduce = [self.traffic(stage)[row].reduce for row in rows]
-            return *_reductions(backward, reduce), float(max(largest, limit))
-        tail = reducing = bucket = 0.0
+            mine = [self.traffic(stage)[row] for row in rows]
+            making = runs[WEIGHT if self.strategy.form.split else BACKWARD]
+            found = _reductions(making, [each.reduce for each in mine])
+            return *found, sum(each.update for each in mine), float(max(largest, limit))
+        tail = reducing = gathering = bucket = 0.0
         for over in overs:
-            buckets = _filled(of_row, rows, backward, over, limit)
-            end, spent = -np.inf, [self._wiring.collective(place, kind, over, size) for size, _ in buckets]
-            for (size, ready), seconds in zip(buckets, spent, strict=True):
-                end, bucket = max(end, ready) + seconds, max(bucket, float(size))
+            buckets = _filled(of_row, rows, runs, over, limit)
+            end, spent = -np.inf, [self._wiring.collective(place, kind, over, each.gradients) for each in buckets]
+            for each, seconds in zip(buckets, spent, strict=True):
+                end, bucket = max(end, each.ready) + seconds, max(bucket, float(each.gradients))
             tail, reducing = max(tail, end), max(reducing, sum(spent))
-        return tail, reducing, bucket
+            if self.strategy.zero:
+                gathers = [self._wiring.collective(place, "allgather", over, each.weights) for each in buckets]
+                gathering = max(gathering, sum(gathers))
+        return tail, reducing, gathering, bucket
 
     def _peaks(self, blocks: Blocks, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
         """Return the peaks of the running micro-batch, forward and backward, and that of the first backward."""
@@ -470,24 +488,38 @@ def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[
     return tuple(found[0]), tuple(found[1])
 
 
-def _filled(
-    weights: tuple[tuple[Weight, ...], ...], rows: list[int], backward: Column, over: str, limit: int
-) -> list[tuple[int, float]]:
-    """Return the bytes of each bucket of gradients, and the seconds from the backward's end until the bucket is full.
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Gradients that replicas reduce together."""
 
-    The seconds are negative for buckets that are full before the backward ends.
+    gradients: int
+    """Bytes of the gradients."""
+    weights: int
+    """Bytes of their weights."""
+    ready: float
+    """Seconds from the end of the last run until the gradients are complete; negative if that is earlier."""
+
+
+def _filled(
+    weights: tuple[tuple[Weight, ...], ...], rows: list[int], runs: tuple[Column, ...], over: str, limit: int
+) -> list[_Bucket]:
+    """Return the buckets of a stage, in the order in which they fill while the last micro-batch runs back.
+
+    `runs` has the seconds of each layer by phase.
     """
-    found, held, now = list[tuple[int, float]](), 0, -float(backward.sum())
-    latest = -np.inf
-    for row, seconds in zip(rows[::-1], backward[::-1].tolist(), strict=True):
-        now += seconds
-        for weight in weights[row]:
-            if weight.over == over and weight.gradient.bytes:
-                held, latest = held + weight.gradient.bytes, max(latest, now + weight.ready)
-                if held >= limit:
-                    found.append((held, latest))
-                    held = 0
-    return [*found, (held, latest)] if held else found
+    found, made, whole, latest = list[_Bucket](), 0, 0, -np.inf
+    now = -float(sum(seconds.sum() for seconds in runs[BACKWARD:]))
+    for phase, of_layer in enumerate(runs[BACKWARD:], BACKWARD):
+        for row, seconds in zip(rows[::-1], of_layer[::-1].tolist(), strict=True):
+            now += seconds
+            for weight in weights[row]:
+                if weight.over == over and weight.phase == phase and weight.gradient.bytes:
+                    made, whole = made + weight.gradient.bytes, whole + weight.type.bytes
+                    latest = max(latest, now + weight.ready)
+                    if made >= limit:
+                        found.append(_Bucket(made, whole, latest))
+                        made = whole = 0
+    return [*found, _Bucket(made, whole, latest)] if made else found
 
 
 def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
@@ -523,9 +555,9 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
         if not at_once:
             kind = "reduce_scatter" if shared else "allreduce"
             buckets = _buckets(mine, strategy.bucket_bytes)
-            found["reduce"] = sum(wiring.collective(place, kind, over, bucket) for bucket in buckets)
-        if shared and not (at_once and strategy.zero == ZERO_STAGES[-1]):
-            found["update"] = wiring.collective(place, "allgather", over, _bytes(mine)[0])
+            found["reduce"] = sum(wiring.collective(place, kind, over, made) for made, _ in buckets)
+            if shared:
+                found["update"] = sum(wiring.collective(place, "allgather", over, whole) for _, whole in buckets)
         seconds = {name: max(seconds[name], found[name]) for name in seconds}
     return Traffic(**seconds, **sizes)
 
@@ -535,12 +567,12 @@ def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
     return sum(each.type.bytes for each in weights), sum(each.gradient.bytes for each in weights)
 
 
-def _buckets(weights: list[Weight], most: int) -> list[int]:
-    """Return the bytes of each bucket of gradients, in the order in which the gradients are made."""
-    found, held = list[int](), 0
+def _buckets(weights: list[Weight], most: int) -> list[tuple[int, int]]:
+    """Return the bytes of gradients and of weights of each bucket, in the order in which the gradients are made."""
+    found, made, whole = list[tuple[int, int]](), 0, 0
     for each in weights:
-        held += each.gradient.bytes
-        if held >= max(1, most):
-            found.append(held)
-            held = 0
-    return found + ([held] if held else [])
+        made, whole = made + each.gradient.bytes, whole + each.type.bytes
+        if made >= max(1, most):
+            found.append((made, whole))
+            made = whole = 0
+    return [*found, (made, whole)] if made else found
