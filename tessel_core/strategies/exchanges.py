@@ -53,7 +53,7 @@ class Exchanging:
     """The runs of a stage as matrices."""
 
     runs: Column
-    """Indexed by 0 for the first micro-batch and 1 for later ones, phase, moment after, and moment before.
+    """Indexed by 0 for the first run of a phase on a device and 1 for later ones, phase, moment after, moment before.
 
     Moments before a run are those at which the device, and then each stream, is free.  Moments after it are the same
     ones, and then the moment at which the outputs of the run are ready.

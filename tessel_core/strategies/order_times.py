@@ -104,6 +104,7 @@ class Order:
         for stage, phase in {(s, p) for s, p, makes in zip(self.stage, self.phase, self.makes, strict=True) if makes}:
             later[stage, phase] += seconds[stage, ADDING]
         runs_of, closing, done = times.exchanging, times.closing, np.zeros((self.stages, count))
+        begun = set[tuple[int, int]]()
         streams = dict.fromkeys(range(self.devices), np.zeros((0 if closing is None else closing.shape[1] - 1, count)))
         runs = zip(self.stage, self.phase, self.turn, self.makes, self.before, self.after, self.onto, strict=True)
         for run, (stage, phase, turn, makes, before, after, onto) in enumerate(runs):
@@ -113,7 +114,9 @@ class Order:
                 ready = np.maximum(ready, ends[after] if there is None else there - times.leads[stage, phase])
             end, device, out = ends[run], self.device_of[stage], onward[stage, min(phase, 1)]
             if runs_of is not None:
-                moments = (runs_of[stage, min(turn, 1), phase] + np.vstack((ready[None], streams[device]))).max(axis=1)
+                later_run = int((device, phase) in begun)
+                begun.add((device, phase))
+                moments = (runs_of[stage, later_run, phase] + np.vstack((ready[None], streams[device]))).max(axis=1)
                 end[:], streams[device], out = moments[0], moments[1:-1], moments[-1] - moments[0]
             elif makes and not turn:
                 np.add(ready, seconds[stage, phase] + seconds[stage, COPYING], out=end)
