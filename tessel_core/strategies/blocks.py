@@ -28,7 +28,7 @@ from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
-from tessel_core.ir.transforms.update import GradientFormat, Optimizer
+from tessel_core.ir.transforms.update import GradientFormat, Optimizer, scatter_axis
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation.costs import MeshCosts
@@ -77,6 +77,10 @@ class Weight:
     """Phases that use it."""
     ready: float
     """Seconds from the end of its layer's computation until its gradient is complete; negative if that is earlier."""
+
+    def parts(self, replicas: int) -> int:
+        """Return the number of parts into which replicas can cut it; 1 if no axis divides."""
+        return replicas if scatter_axis(self.type.shape, replicas) is not None else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
+from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS, Degrees
 from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blocks, BlockTable, Joined, Unit, Weight
 from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
 from tessel_core.strategies.layouts import Matrix, maxima, sums
@@ -179,8 +179,8 @@ class Stages:
         trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
         leads = _leads(blocks, runs, first, last)
         onward = float(blocks.onward[rows[-1], FORWARD]), float(blocks.onward[rows[0], BACKWARD])
-        exchanges, tail, reducing, bucket = None, 0.0, 0.0, 0.0
-        gathering = self._gathered_once(stage, rows)
+        exchanges, (tail, reducing, gathering, bucket) = None, self._reduced(stage, rows, runs)
+        gathering += self._gathered_once(stage, rows)
         if strategy.scatters_at_once:
             steps = self._steps(stage, first, last, runs)
             exchanges = exchanging(steps, (*onward, 0.0), len(self._overs), turns=last == len(blocks.stands_for))
@@ -190,7 +190,6 @@ class Stages:
             # Gathered weights are copied before a run uses its inputs.
             leads = leads[FORWARD] + steps[FORWARD][0].copy, leads[BACKWARD] + steps[BACKWARD][0].copy
         else:
-            tail, reducing, gathering, bucket = self._reduced(stage, rows, runs)
             # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
         tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
@@ -309,27 +308,31 @@ class Stages:
     def _steps_of(self, stage: int, row: int) -> list[list[Step]]:
         """Return the steps of each phase of a row, as if it were in the middle of a stage."""
         blocks, key = self.blocks(stage), ("steps", self._keys[self._classes[stage]], self.several, row)
-        make = lambda: [
-            [self._step(stage, row, phase, unit) for unit in units] for phase, units in enumerate(blocks.units[row])
-        ]
-        return self._table.once(key, make)
+        return self._table.once(
+            key,
+            lambda: [
+                [self._step(stage, row, phase, unit) for unit in units] for phase, units in enumerate(blocks.units[row])
+            ],
+        )
 
     def _step(self, stage: int, row: int, phase: int, unit: Unit) -> Step:
-        blocks, strategy, place = self.blocks(stage), self.strategy, self._classes[stage]
+        blocks, place = self.blocks(stage), self._classes[stage]
         weights = [each for each in blocks.weights[row] if each.scope == unit.scope]
         gather, copy = self._gathering(stage, [each for each in weights if self._gathers(each, phase)])
-        mine = [each for each in weights if each.phase == phase and each.gradient.bytes and phase != FORWARD]
-        scatter, ready = list[float](), list[float]()
+        mine = [each for each in weights if each.phase == phase and each.gradient.bytes]
+        scatter, ready, seconds = list[float](), list[float](), unit.seconds
         adding = copying = 0.0
         for over in self._overs:
-            some = [each for each in mine if each.over == over]
+            degree = self._wiring.ranks.degrees.of(over)
+            some = [each for each in mine if each.over == over and each.parts(degree) > 1]
             scatter.append(self._wiring.collective(place, "reduce_scatter", over, _bytes(some)[1]))
             ready.append(max((each.ready for each in some), default=0.0) + unit.rest)
             if self.several:
-                degree = self._wiring.ranks.degrees.of(over)
                 adding += sum(max(blocks.least_add, each.add / degree) for each in some)
                 copying += sum(max(blocks.least_add, each.first / degree) for each in some)
-        return Step(unit.seconds, unit.gap, unit.late, copy, gather, tuple(scatter), tuple(ready), adding, copying)
+                # Gradients that replicas cannot cut are added at once.
+                seconds += sum(each.add for each in mine if each.over == over and each.parts(degree) == 1)
+        return Step(seconds, unit.gap, unit.late, copy, gather, tuple(scatter), tuple(ready), adding, copying)
 
     def _gathers(self, weight: Weight, phase: int) -> bool:
         """Return whether a unit gathers a weight for a phase, unless the weight belongs to the root."""
@@ -342,9 +345,10 @@ class Stages:
         """Return the seconds to gather weights in each stream, and to copy them out of their buffers."""
         gather, copy = list[float](), 0.0
         for over in self._overs:
-            some = [each for each in weights if each.over == over]
+            degree = self._wiring.ranks.degrees.of(over)
+            some = [each for each in weights if each.over == over and each.parts(degree) > 1]
             gather.append(self._wiring.collective(self._classes[stage], "allgather", over, _bytes(some)[0]))
-            copy += sum(each.copy for each in some) * (gather[-1] > 0)
+            copy += sum(each.copy for each in some)
         return tuple(gather), copy
 
     def _gathered_once(self, stage: int, rows: list[int]) -> float:
@@ -361,29 +365,28 @@ class Stages:
 
         They are `tail`, `reducing`, the seconds to gather the updated weights, and the bytes of the largest bucket.
         """
-        blocks, degrees, limit = self.blocks(stage), self._wiring.ranks.degrees, max(1, self.strategy.bucket_bytes)
-        of_row = blocks.weights
+        blocks, strategy, place = self.blocks(stage), self.strategy, self._classes[stage]
+        of_row, degrees = blocks.weights, self._wiring.ranks.degrees
         overs = [over for over in dict.fromkeys(w.over for row in of_row for w in row) if degrees.of(over) > 1]
         if not overs:
             return 0.0, 0.0, 0.0, 0.0
-        kind, place = "reduce_scatter" if self.strategy.zero else "allreduce", self._classes[stage]
-        largest = max((w.gradient.bytes for row in of_row for w in row), default=0)
         if sum(len(of_row[row]) for row in rows) > MAX_BUCKETED_WEIGHTS:
             mine = [self.traffic(stage)[row] for row in rows]
-            making = runs[WEIGHT if self.strategy.form.split else BACKWARD]
+            making = runs[WEIGHT if strategy.form.split else BACKWARD]
             found = _reductions(making, [each.reduce for each in mine])
-            return *found, sum(each.update for each in mine), float(max(largest, limit))
-        tail = reducing = gathering = bucket = 0.0
+            bucket = max(strategy.bucket_bytes, *(w.gradient.bytes for row in of_row for w in row))
+            return *found, sum(each.update for each in mine), float(bucket)
+        tail = reducing = gathering = bytes_of_largest = 0.0
+        order = _as_made(of_row, rows, runs)
         for over in overs:
-            buckets = _filled(of_row, rows, runs, over, limit)
-            end, spent = -np.inf, [self._wiring.collective(place, kind, over, each.gradients) for each in buckets]
+            buckets = _filled(((weight, ready) for weight, ready in order if weight.over == over), strategy, degrees)
+            end, spent = -np.inf, [each.reducing(self._wiring, place, over) for each in buckets]
             for each, seconds in zip(buckets, spent, strict=True):
-                end, bucket = max(end, each.ready) + seconds, max(bucket, float(each.gradients))
+                end = max(end, each.ready) + seconds
+                bytes_of_largest = max(bytes_of_largest, float(each.whole + each.cut))
             tail, reducing = max(tail, end), max(reducing, sum(spent))
-            if self.strategy.zero:
-                gathers = [self._wiring.collective(place, "allgather", over, each.weights) for each in buckets]
-                gathering = max(gathering, sum(gathers))
-        return tail, reducing, gathering, bucket
+            gathering = max(gathering, sum(each.gathering(self._wiring, place, over) for each in buckets))
+        return tail, reducing, gathering, bytes_of_largest
 
     def _peaks(self, blocks: Blocks, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
         """Return the peaks of the running micro-batch, forward and backward, and that of the first backward."""
@@ -393,9 +396,10 @@ class Stages:
         backward = held + layers.space_backward[cut]
         gathered = 0.0
         if strategy.zero == 3 and strategy.scatters_at_once:
-            of_row = [sum(each.type.bytes for each in row if each.root) for row in blocks.weights]
-            roots = np.array(of_row, float)[blocks.stands_for[cut]]
-            whole = layers.weights[cut] - roots
+            degrees, rows = self._wiring.ranks.degrees, blocks.stands_for[cut]
+            cuts = [[each for each in row if each.parts(degrees.of(each.over)) > 1] for row in blocks.weights]
+            roots = np.array([_bytes([each for each in row if each.root])[0] for row in cuts], float)[rows]
+            whole = np.array([_bytes(row)[0] for row in cuts], float)[rows] - roots
             two = whole + np.append(whole[1:], 0.0)
             gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
         later = np.cumsum(gradients[::-1])[::-1] - gradients
@@ -490,36 +494,63 @@ def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Gradients that replicas reduce together."""
+    """Gradients that replicas reduce together at the end of a step."""
 
-    gradients: int
-    """Bytes of the gradients."""
+    whole: int
+    """Bytes of gradients that each replica keeps whole."""
+    cut: int
+    """Bytes of gradients that replicas scatter."""
     weights: int
-    """Bytes of their weights."""
+    """Bytes of the weights of scattered gradients, which are gathered after the optimizer's step."""
     ready: float
     """Seconds from the end of the last run until the gradients are complete; negative if that is earlier."""
 
+    def reducing(self, wiring: Wiring, place: int, over: str) -> float:
+        """Return the seconds to reduce the gradients."""
+        scatter = wiring.collective(place, "reduce_scatter", over, self.cut)
+        return wiring.collective(place, "allreduce", over, self.whole) + scatter
 
-def _filled(
-    weights: tuple[tuple[Weight, ...], ...], rows: list[int], runs: tuple[Column, ...], over: str, limit: int
-) -> list[_Bucket]:
-    """Return the buckets of a stage, in the order in which they fill while the last micro-batch runs back.
+    def gathering(self, wiring: Wiring, place: int, over: str) -> float:
+        """Return the seconds to gather the updated weights."""
+        return wiring.collective(place, "allgather", over, self.weights)
+
+
+def _as_made(
+    weights: tuple[tuple[Weight, ...], ...], rows: list[int], runs: tuple[Column, ...]
+) -> list[tuple[Weight, float]]:
+    """Return weights in the order in which the last micro-batch makes their gradients, with `_Bucket.ready`.
 
     `runs` has the seconds of each layer by phase.
     """
-    found, made, whole, latest = list[_Bucket](), 0, 0, -np.inf
+    found = list[tuple[Weight, float]]()
     now = -float(sum(seconds.sum() for seconds in runs[BACKWARD:]))
     for phase, of_layer in enumerate(runs[BACKWARD:], BACKWARD):
         for row, seconds in zip(rows[::-1], of_layer[::-1].tolist(), strict=True):
             now += seconds
-            for weight in weights[row]:
-                if weight.over == over and weight.phase == phase and weight.gradient.bytes:
-                    made, whole = made + weight.gradient.bytes, whole + weight.type.bytes
-                    latest = max(latest, now + weight.ready)
-                    if made >= limit:
-                        found.append(_Bucket(made, whole, latest))
-                        made = whole = 0
-    return [*found, _Bucket(made, whole, latest)] if made else found
+            made = (each for each in weights[row] if each.phase == phase and each.gradient.bytes)
+            found.extend((each, now + each.ready) for each in made)
+    return found
+
+
+def _filled(made: Iterable[tuple[Weight, float]], strategy: Strategy, degrees: Degrees) -> list[_Bucket]:
+    """Return the buckets of gradients of one dimension of replicas, from weights with the moments of their gradients.
+
+    If each micro-batch scatters its gradients, only those that replicas cannot cut are left for buckets.
+    """
+    found, whole, cut, weights, latest = list[_Bucket](), 0, 0, 0, -np.inf
+    for weight, ready in made:
+        scattered = strategy.zero > 0 and weight.parts(degrees.of(weight.over)) > 1
+        if scattered and strategy.scatters_at_once:
+            continue
+        if scattered:
+            cut, weights = cut + weight.gradient.bytes, weights + weight.type.bytes
+        else:
+            whole += weight.gradient.bytes
+        latest = max(latest, ready)
+        if whole + cut >= max(1, strategy.bucket_bytes):
+            found.append(_Bucket(whole, cut, weights, latest))
+            whole = cut = weights = 0
+    return [*found, _Bucket(whole, cut, weights, latest)] if whole + cut else found
 
 
 def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
@@ -543,21 +574,20 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
         for each in mine:
-            part = degree if shared else 1
-            sizes["weights"] += each.type.bytes / (degree if at_once and strategy.zero == 3 else 1)
-            sizes["gradients"] += each.gradient.bytes / (degree if at_once else 1)
-            sizes["reduced"] += each.gradient.bytes / part
-            sizes["state"] += each.state / part
-            sizes["adding"] += max(least_add, each.add / (degree if at_once else 1)) if each.add else 0.0
-            sizes["copying"] += max(least_add, each.first / (degree if at_once else 1)) if each.first else 0.0
-            sizes["numbers"] += each.gradient.elements / part
-        found = dict.fromkeys(seconds, 0.0)
-        if not at_once:
-            kind = "reduce_scatter" if shared else "allreduce"
-            buckets = _buckets(mine, strategy.bucket_bytes)
-            found["reduce"] = sum(wiring.collective(place, kind, over, made) for made, _ in buckets)
-            if shared:
-                found["update"] = sum(wiring.collective(place, "allgather", over, whole) for _, whole in buckets)
+            parts = each.parts(degree)
+            at_once_parts = parts if at_once else 1
+            sizes["weights"] += each.type.bytes / (parts if at_once and strategy.zero == ZERO_STAGES[-1] else 1)
+            sizes["gradients"] += each.gradient.bytes / at_once_parts
+            sizes["reduced"] += each.gradient.bytes / (parts if shared else 1)
+            sizes["state"] += each.state / (parts if shared else 1)
+            sizes["adding"] += max(least_add, each.add / at_once_parts) if each.add else 0.0
+            sizes["copying"] += max(least_add, each.first / at_once_parts) if each.first else 0.0
+            sizes["numbers"] += each.gradient.elements / (parts if shared else 1)
+        buckets = _filled(((each, 0.0) for each in mine), strategy, degrees)
+        found = {
+            "reduce": sum(each.reducing(wiring, place, over) for each in buckets),
+            "update": sum(each.gathering(wiring, place, over) for each in buckets),
+        }
         seconds = {name: max(seconds[name], found[name]) for name in seconds}
     return Traffic(**seconds, **sizes)
 
@@ -565,14 +595,3 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
     """Return the bytes of the weights and those of their gradients."""
     return sum(each.type.bytes for each in weights), sum(each.gradient.bytes for each in weights)
-
-
-def _buckets(weights: list[Weight], most: int) -> list[tuple[int, int]]:
-    """Return the bytes of gradients and of weights of each bucket, in the order in which the gradients are made."""
-    found, made, whole = list[tuple[int, int]](), 0, 0
-    for each in weights:
-        made, whole = made + each.gradient.bytes, whole + each.type.bytes
-        if made >= max(1, most):
-            found.append((made, whole))
-            made = whole = 0
-    return [*found, (made, whole)] if made else found
