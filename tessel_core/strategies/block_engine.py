@@ -27,8 +27,8 @@ _MAX_RUNS = 4_000_000
 """Largest number of runs that are timed together, over all configurations.  Each run takes about 30 bytes."""
 Column = NDArray[np.float64]
 Shape = tuple[str, int, int, bool, bool, int, tuple[int, ...]]
-"""Schedule, devices, stages per device, whether it trains, whether it joins outputs, the number of streams in which each
-run exchanges, and numbers of micro-batches."""
+"""Schedule, devices, stages per device, whether it trains, whether it joins outputs, the number of streams in which
+runs exchange, and numbers of micro-batches."""
 
 
 @dataclass(frozen=True)

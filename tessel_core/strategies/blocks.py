@@ -128,8 +128,11 @@ class Blocks:
     onward: Column
     """Seconds from the end of a layer's computation until its outputs are ready, by row and direction.
 
-    They are negative if the last operations do not delay the outputs, for example those for gradients of weights.
+    They are negative if the last operations do not delay the outputs, for example those for gradients of weights.  If
+    all values that leave a layer come from earlier layers, the layer is the latest of these, `made_by`.
     """
+    made_by: NDArray[np.int64]
+    """Row that makes the latest of the values that leave a row, by row and direction; the row itself if there are none."""
     leads: Column
     """Seconds of a layer's computation before it uses a value from another layer, by row and direction."""
     taken_by: NDArray[np.int64]
@@ -333,7 +336,7 @@ class _Simulated:
         return Blocks(
             np.array(self._stands_for, np.int64),
             self._seconds,
-            self._onward(),
+            *self._onward(),
             *self._leads(),
             self._trailing,
             self._talks,
@@ -520,14 +523,17 @@ class _Simulated:
             leaves[row] = sum(each.bytes for value, each in down.items() if backward.get(value, self._rows) > row)
         return enters, leaves
 
-    def _onward(self) -> Column:
-        found = np.zeros((self._rows, 2))
+    def _onward(self) -> tuple[Column, NDArray[np.int64]]:
+        """Return the columns `onward` and `made_by` of `Blocks`."""
+        found, made_by = np.zeros((self._rows, 2)), np.repeat(np.arange(self._rows)[:, None], 2, axis=1)
         for row, both in enumerate(self._crossings):
             for way, values in enumerate(both):
-                mine = [v for v in values if (self._maker[v].stage or 0) == row and (row, way) in self._end]
-                if mine:
-                    found[row, way] = max(float(self._trace.ready[v]) for v in mine) - self._end[row, way]
-        return found
+                maker_of = {v: self._maker[v].stage or 0 for v in values if PHASES[self._maker[v].phase] == way}
+                if maker_of:
+                    maker = max(maker_of.values()) if way == FORWARD else min(maker_of.values())
+                    latest = max(float(self._trace.ready[v]) for v, each in maker_of.items() if each == maker)
+                    found[row, way], made_by[row, way] = latest - self._end[maker, way], maker
+        return found, made_by
 
     def _leads(self) -> tuple[Column, NDArray[np.int64]]:
         computing = np.zeros(len(self._program.ops))

@@ -178,7 +178,7 @@ class Stages:
         making = WEIGHT if strategy.form.split else BACKWARD
         trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
         leads = _leads(blocks, runs, first, last)
-        onward = float(blocks.onward[rows[-1], FORWARD]), float(blocks.onward[rows[0], BACKWARD])
+        onward = _onward(blocks, runs, rows)
         exchanges, (tail, reducing, gathering, bucket) = None, self._reduced(stage, rows, runs)
         gathering += self._gathered_once(stage, rows)
         if strategy.scatters_at_once:
@@ -436,6 +436,16 @@ def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last
         taker = blocks.taken_by[rows[last], BACKWARD]
         mine = rows[first:last][::-1]
         found[BACKWARD] = _lead(blocks.leads[:, BACKWARD], runs[BACKWARD][::-1], mine, rows[last] - taker)
+    return found[0], found[1]
+
+
+def _onward(blocks: Blocks, runs: tuple[Column, Column, Column], rows: list[int]) -> tuple[float, float]:
+    """Return the seconds from the end of a stage's forward and backward until their outputs are ready."""
+    found = list[float]()
+    for way, order, seconds in ((FORWARD, rows, runs[FORWARD]), (BACKWARD, rows[::-1], runs[BACKWARD][::-1])):
+        maker = blocks.made_by[order[-1], way]
+        later = next((i for i, row in enumerate(order[::-1]) if row == maker), len(order))
+        found.append(float(blocks.onward[order[-1], way]) - float(seconds[len(order) - later :].sum()))
     return found[0], found[1]
 
 
