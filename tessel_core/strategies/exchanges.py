@@ -81,13 +81,16 @@ def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], stream
     before = {FORWARD: (), BACKWARD: made, WEIGHT: _scattering((*weight, *backward))}
     runs = np.full((2, len(phases), 2 + streams, 1 + streams), -inf)
     for phase, steps in enumerate(phases):
-        for later in (0, 1):
+        alike = not before[phase]
+        for later in (1,) if alike else (0, 1):
             waiting = before[phase] if later else _scattering(backward) if phase == WEIGHT else ()
             for column in range(1 + streams):
                 free = [0.0 if each == column else -inf for each in range(1 + streams)]
                 runs[later, phase, :, column] = _after(
                     steps, free, waiting, onward[phase], first=not later, waits=turns and phase == BACKWARD
                 )
+        if alike:
+            runs[0, phase] = runs[1, phase]
     closing = []
     for column in range(1 + streams):
         free = [0.0 if each == column else -inf for each in range(1 + streams)]

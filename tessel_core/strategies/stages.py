@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS, Degrees
+from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
 from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blocks, BlockTable, Joined, Unit, Weight
 from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
 from tessel_core.strategies.layouts import Matrix, maxima, sums
@@ -24,15 +25,8 @@ MAX_BUCKETED_WEIGHTS = 500
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Seconds in which replicas exchange weights and gradients of one layer, and the bytes that each replica has.
+    """What each replica has and adds of one layer's weights and gradients."""
 
-    Exchanges of every micro-batch are counted apart (`exchanges.py`).
-    """
-
-    reduce: float
-    """Seconds to reduce gradients at the end of the step."""
-    update: float
-    """Seconds to gather updated weights at the end of the step."""
     adding: float
     """Seconds to add the gradients of a micro-batch, or a replica's part of them, to their sums."""
     copying: float
@@ -131,7 +125,7 @@ class Stages:
         place = self._classes[stage]
         key, rows = ("traffic", self._keys[place]), self._blocks[place].weights
         least = self._blocks[place].least_add
-        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, r, least) for r in rows])
+        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, r, least) for r in rows])
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """Return the costs of a stage with the layers `first` to `last - 1`."""
@@ -200,7 +194,7 @@ class Stages:
         ends = not first, last == len(blocks.stands_for)
         comes, goes, returns = _boundary(blocks, rows, *ends)
         reduced = np.array([each.reduced for each in mine])
-        peak, first_peak = self._peaks(blocks, slice(first, last), gradients if self.several else reduced, bucket)
+        peak, first_peak = self._peaks(stage, slice(first, last), gradients if self.several else reduced, bucket)
         back = comes - goes + returns
         parts = weights, float(gradients.sum()) * self.several, state
         peak, first_peak = (peak[0] + comes, peak[1] + back), first_peak + back
@@ -355,8 +349,30 @@ class Stages:
         """Return the seconds to gather all updated weights together, if replicas do so after scattering gradients."""
         if self.strategy.zero != 2:
             return 0.0
-        weights = [each for row in rows for each in self.blocks(stage).weights[row]]
-        return max(self._gathering(stage, weights)[0])
+        place, found = self._classes[stage], self._cut_bytes(stage)[rows].sum(axis=(0, 1)).tolist()
+        return max(
+            self._wiring.collective(place, "allgather", over, round(size))
+            for over, size in zip(self._overs, found, strict=True)
+        )
+
+    def _cut_bytes(self, stage: int) -> Column:
+        """Return the bytes of weights that replicas can cut, by row, whether they are the root's, and stream."""
+        blocks, degrees = self.blocks(stage), self._wiring.ranks.degrees
+
+        def make() -> Column:
+            found = np.zeros((len(blocks.weights), 2, len(self._overs)))
+            for row, weights in enumerate(blocks.weights):
+                for each in weights:
+                    if each.parts(degrees.of(each.over)) > 1:
+                        found[row, int(each.root), self._overs.index(each.over)] += each.type.bytes
+            return found
+
+        return self._table.once(("cut", self._keys[self._classes[stage]]), make)
+
+    def _made(self, stage: int, row: int) -> list[list[_Made]]:
+        """Return the gradients of a row that are reduced at the end of the step, by phase."""
+        key = "made", self._keys[self._classes[stage]], row
+        return self._table.once(key, lambda: _made_by(self.blocks(stage).weights[row], self.strategy, self._wiring))
 
     def _reduced(
         self, stage: int, rows: list[int], runs: tuple[Column, Column, Column]
@@ -365,41 +381,44 @@ class Stages:
 
         They are `tail`, `reducing`, the seconds to gather the updated weights, and the bytes of the largest bucket.
         """
-        blocks, strategy, place = self.blocks(stage), self.strategy, self._classes[stage]
-        of_row, degrees = blocks.weights, self._wiring.ranks.degrees
-        overs = [over for over in dict.fromkeys(w.over for row in of_row for w in row) if degrees.of(over) > 1]
+        strategy, place, making = self.strategy, self._classes[stage], WEIGHT if self.strategy.form.split else BACKWARD
+        made = {row: self._made(stage, row) for row in dict.fromkeys(rows)}
+        overs = dict.fromkeys(each.over for of_row in made.values() for some in of_row for each in some)
         if not overs:
             return 0.0, 0.0, 0.0, 0.0
-        if sum(len(of_row[row]) for row in rows) > MAX_BUCKETED_WEIGHTS:
-            mine = [self.traffic(stage)[row] for row in rows]
-            making = runs[WEIGHT if strategy.form.split else BACKWARD]
-            found = _reductions(making, [each.reduce for each in mine])
-            bucket = max(strategy.bucket_bytes, *(w.gradient.bytes for row in of_row for w in row))
-            return *found, sum(each.update for each in mine), float(bucket)
-        tail = reducing = gathering = bytes_of_largest = 0.0
-        order = _as_made(of_row, rows, runs)
+        limit, tail, reducing, gathering = max(1, strategy.bucket_bytes), 0.0, 0.0, 0.0
+        if sum(len(made[row][phase]) for row in rows for phase in (BACKWARD, WEIGHT)) > MAX_BUCKETED_WEIGHTS:
+            apart = {row: [_filled(made, [row], _NO_RUNS, over, limit) for over in overs] for row in made}
+            spent = {
+                row: max(sum(each.reducing(self._wiring, place) for each in some) for some in every)
+                for row, every in apart.items()
+            }
+            tail, reducing = _reductions(runs[making], [spent[row] for row in rows])
+            gathers = {
+                row: max(sum(each.gathering(self._wiring, place) for each in some) for some in every)
+                for row, every in apart.items()
+            }
+            largest = max(each.bytes for every in apart.values() for some in every for each in some)
+            return tail, reducing, sum(gathers[row] for row in rows), float(largest)
+        largest = 0
         for over in overs:
-            buckets = _filled(((weight, ready) for weight, ready in order if weight.over == over), strategy, degrees)
-            end, spent = -np.inf, [each.reducing(self._wiring, place, over) for each in buckets]
-            for each, seconds in zip(buckets, spent, strict=True):
-                end = max(end, each.ready) + seconds
-                bytes_of_largest = max(bytes_of_largest, float(each.whole + each.cut))
-            tail, reducing = max(tail, end), max(reducing, sum(spent))
-            gathering = max(gathering, sum(each.gathering(self._wiring, place, over) for each in buckets))
-        return tail, reducing, gathering, bytes_of_largest
+            buckets, end, spent_on = _filled(made, rows, runs, over, limit), -np.inf, 0.0
+            for each in buckets:
+                seconds = each.reducing(self._wiring, place)
+                end, spent_on, largest = max(end, each.ready) + seconds, spent_on + seconds, max(largest, each.bytes)
+            tail, reducing = max(tail, end), max(reducing, spent_on)
+            gathering = max(gathering, sum(each.gathering(self._wiring, place) for each in buckets))
+        return tail, reducing, gathering, float(largest)
 
-    def _peaks(self, blocks: Blocks, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
+    def _peaks(self, stage: int, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
         """Return the peaks of the running micro-batch, forward and backward, and that of the first backward."""
-        layers, strategy = blocks.layers, self.strategy
+        blocks, layers, strategy = self.blocks(stage), self.blocks(stage).layers, self.strategy
         held = np.cumsum(layers.held[cut])
         forward = held - layers.held[cut] + layers.space_forward[cut]
         backward = held + layers.space_backward[cut]
         gathered = 0.0
         if strategy.zero == 3 and strategy.scatters_at_once:
-            degrees, rows = self._wiring.ranks.degrees, blocks.stands_for[cut]
-            cuts = [[each for each in row if each.parts(degrees.of(each.over)) > 1] for row in blocks.weights]
-            roots = np.array([_bytes([each for each in row if each.root])[0] for row in cuts], float)[rows]
-            whole = np.array([_bytes(row)[0] for row in cuts], float)[rows] - roots
+            whole, roots = self._cut_bytes(stage)[blocks.stands_for[cut]].sum(axis=2).T
             two = whole + np.append(whole[1:], 0.0)
             gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
         later = np.cumsum(gradients[::-1])[::-1] - gradients
@@ -502,10 +521,36 @@ def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[
     return tuple(found[0]), tuple(found[1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Bucket:
+class _Made(NamedTuple):
+    """A gradient that replicas reduce at the end of a step."""
+
+    over: str
+    ready: float
+    """Seconds from the end of its layer's computation until it is complete."""
+    bytes: int
+    weight: int
+    """Bytes of its weight if replicas scatter the gradient, else 0."""
+
+
+def _made_by(weights: Sequence[Weight], strategy: Strategy, wiring: Wiring) -> list[list[_Made]]:
+    """Return the gradients that are reduced at the end of the step, by phase.
+
+    If each micro-batch scatters its gradients, only those that replicas cannot cut are left.
+    """
+    found = [list[_Made]() for _ in PHASES]
+    for each in weights:
+        degree = wiring.ranks.degrees.of(each.over)
+        scattered = strategy.zero > 0 and each.parts(degree) > 1
+        if degree > 1 and each.gradient.bytes and not (scattered and strategy.scatters_at_once):
+            made = _Made(each.over, each.ready, each.gradient.bytes, each.type.bytes * scattered)
+            found[each.phase].append(made)
+    return found
+
+
+class _Bucket(NamedTuple):
     """Gradients that replicas reduce together at the end of a step."""
 
+    over: str
     whole: int
     """Bytes of gradients that each replica keeps whole."""
     cut: int
@@ -515,52 +560,48 @@ class _Bucket:
     ready: float
     """Seconds from the end of the last run until the gradients are complete; negative if that is earlier."""
 
-    def reducing(self, wiring: Wiring, place: int, over: str) -> float:
+    @property
+    def bytes(self) -> int:
+        """Bytes of all gradients."""
+        return self.whole + self.cut
+
+    def reducing(self, wiring: Wiring, place: int) -> float:
         """Return the seconds to reduce the gradients."""
-        scatter = wiring.collective(place, "reduce_scatter", over, self.cut)
-        return wiring.collective(place, "allreduce", over, self.whole) + scatter
+        scatter = wiring.collective(place, "reduce_scatter", self.over, self.cut) if self.cut else 0.0
+        return scatter + (wiring.collective(place, "allreduce", self.over, self.whole) if self.whole else 0.0)
 
-    def gathering(self, wiring: Wiring, place: int, over: str) -> float:
+    def gathering(self, wiring: Wiring, place: int) -> float:
         """Return the seconds to gather the updated weights."""
-        return wiring.collective(place, "allgather", over, self.weights)
+        return wiring.collective(place, "allgather", self.over, self.weights) if self.weights else 0.0
 
 
-def _as_made(
-    weights: tuple[tuple[Weight, ...], ...], rows: list[int], runs: tuple[Column, ...]
-) -> list[tuple[Weight, float]]:
-    """Return weights in the order in which the last micro-batch makes their gradients, with `_Bucket.ready`.
+_NO_RUNS = (np.zeros(1),) * len(PHASES)
 
-    `runs` has the seconds of each layer by phase.
+
+def _filled(
+    made: Mapping[int, Sequence[Sequence[_Made]]], rows: list[int], runs: tuple[Column, ...], over: str, limit: int
+) -> list[_Bucket]:
+    """Return the buckets of one dimension of replicas, in the order in which the last micro-batch fills them.
+
+    `made` has the gradients of each row by phase, and `runs` the seconds of each layer by phase.
     """
-    found = list[tuple[Weight, float]]()
+    found, whole, cut, weights, latest = list[_Bucket](), 0, 0, 0, -np.inf
     now = -float(sum(seconds.sum() for seconds in runs[BACKWARD:]))
     for phase, of_layer in enumerate(runs[BACKWARD:], BACKWARD):
         for row, seconds in zip(rows[::-1], of_layer[::-1].tolist(), strict=True):
             now += seconds
-            made = (each for each in weights[row] if each.phase == phase and each.gradient.bytes)
-            found.extend((each, now + each.ready) for each in made)
-    return found
-
-
-def _filled(made: Iterable[tuple[Weight, float]], strategy: Strategy, degrees: Degrees) -> list[_Bucket]:
-    """Return the buckets of gradients of one dimension of replicas, from weights with the moments of their gradients.
-
-    If each micro-batch scatters its gradients, only those that replicas cannot cut are left for buckets.
-    """
-    found, whole, cut, weights, latest = list[_Bucket](), 0, 0, 0, -np.inf
-    for weight, ready in made:
-        scattered = strategy.zero > 0 and weight.parts(degrees.of(weight.over)) > 1
-        if scattered and strategy.scatters_at_once:
-            continue
-        if scattered:
-            cut, weights = cut + weight.gradient.bytes, weights + weight.type.bytes
-        else:
-            whole += weight.gradient.bytes
-        latest = max(latest, ready)
-        if whole + cut >= max(1, strategy.bucket_bytes):
-            found.append(_Bucket(whole, cut, weights, latest))
-            whole = cut = weights = 0
-    return [*found, _Bucket(whole, cut, weights, latest)] if whole + cut else found
+            for name, ready, size, weight in made[row][phase]:
+                if name != over:
+                    continue
+                if weight:
+                    cut, weights = cut + size, weights + weight
+                else:
+                    whole += size
+                latest = max(latest, now + ready)
+                if whole + cut >= limit:
+                    found.append(_Bucket(over, whole, cut, weights, latest))
+                    whole = cut = weights = 0
+    return [*found, _Bucket(over, whole, cut, weights, latest)] if whole + cut else found
 
 
 def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
@@ -576,10 +617,9 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
     return (done - now if total else 0.0), total
 
 
-def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...], least_add: float) -> Traffic:
+def _traffic(wiring: Wiring, strategy: Strategy, weights: tuple[Weight, ...], least_add: float) -> Traffic:
     """Return the traffic of one layer.  Groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
-    seconds = dict.fromkeys(("reduce", "update"), 0.0)
     sizes = dict.fromkeys(("adding", "copying", "weights", "gradients", "reduced", "state", "numbers"), 0.0)
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
@@ -593,13 +633,7 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
             sizes["adding"] += max(least_add, each.add / at_once_parts) if each.add else 0.0
             sizes["copying"] += max(least_add, each.first / at_once_parts) if each.first else 0.0
             sizes["numbers"] += each.gradient.elements / (parts if shared else 1)
-        buckets = _filled(((each, 0.0) for each in mine), strategy, degrees)
-        found = {
-            "reduce": sum(each.reducing(wiring, place, over) for each in buckets),
-            "update": sum(each.gathering(wiring, place, over) for each in buckets),
-        }
-        seconds = {name: max(seconds[name], found[name]) for name in seconds}
-    return Traffic(**seconds, **sizes)
+    return Traffic(**sizes)
 
 
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
