@@ -132,7 +132,7 @@ class Blocks:
     all values that leave a layer come from earlier layers, the layer is the latest of these, `made_by`.
     """
     made_by: NDArray[np.int64]
-    """Row that makes the latest of the values that leave a row, by row and direction; the row itself if there are none."""
+    """Row that makes the latest of the values that leave a row, by row and direction; the row itself without any."""
     leads: Column
     """Seconds of a layer's computation before it uses a value from another layer, by row and direction."""
     taken_by: NDArray[np.int64]

@@ -202,7 +202,7 @@ class Stages:
         sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
         kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
         ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
-        if strategy.scatters_at_once or not self.several:
+        if strategy.form.split and (strategy.scatters_at_once or not self.several):
             # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
             gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
             gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
