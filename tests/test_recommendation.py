@@ -345,7 +345,7 @@ def test_an_order_that_is_not_the_shortest_is_shortened() -> None:
     """Interleaved 1F1B takes micro-batches in groups, which is not best where the stages are uneven."""
     asked = question("llama-3-8b", EIGHT, 16, **SMALL)
     table = BlockTable(asked.family, asked.spec, EIGHT)
-    strategy = Strategy(2, 1, 4, 8, "interleaved", zero=2, stages_per_device=2)
+    strategy = Strategy(2, 1, 4, 8, "interleaved", zero=1, stages_per_device=2)
     outcome = BlockEngine(table).evaluate([Configuration(asked.spec, strategy)])[0]
     found = search_order(table, Candidate(strategy, outcome), 2.0, Control())
     assert found is not None

@@ -115,9 +115,9 @@ class Staged:
 class BlockEngine:
     """Times strategies of one network on one mesh by the blocks of its layers.
 
-    Half of random strategies are within 1 % of the operation-by-operation simulation, and nine in ten within 5 %
-    (tests/benchmarks/blocks.py lists those with the largest differences).  Stages form a chain: branches of a network
-    on different stages do not run at the same time.
+    Nine in ten random strategies are within 1 % of the operation-by-operation simulation, and all within 5 %
+    (tests/benchmarks/blocks.py lists those with the largest differences).  Stages form a chain: a stage sends all
+    values at once, also those of several branches of a network.
     """
 
     def __init__(self, table: BlockTable) -> None:

@@ -72,7 +72,7 @@ RANDOM = 200
 """Number of random configurations."""
 GOOD = 1.03
 """Largest ratio of a step to the fastest step that counts as a good answer."""
-NEAR = 0.03
+NEAR = 0.01
 """Largest relative difference between a step by blocks and the simulated step."""
 MAX_PARTS = 1500
 """Largest product of layers and micro-batches of a strategy that is simulated operation by operation."""
