@@ -121,12 +121,12 @@ STRATEGIES = (
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize("name", ["llama-3-8b", "gpt-6.7b", "mixtral-8x7b"])
 def test_blocks_are_near_the_simulation_of_every_operation(name: str, strategy: Strategy) -> None:
-    """Within 7 % in time and 20 % in memory. The benchmark of blocks prints the distribution."""
+    """Within 2 % in time and 20 % in memory; the benchmark of blocks prints how near most are."""
     asked = question(name, EIGHT, 2 * strategy.data * strategy.micro_batches, **SMALL)
     trace = simulate_places(asked.family, asked.spec, strategy, EIGHT)
     engine = BlockEngine(BlockTable(asked.family, asked.spec, EIGHT))
     outcome = engine.evaluate([Configuration(asked.spec, strategy)])[0]
-    assert outcome.latency == pytest.approx(trace.latency, rel=0.07)
+    assert outcome.latency == pytest.approx(trace.latency, rel=0.02)
     assert max(outcome.peaks) == pytest.approx(max(trace.peak_memory), rel=0.2)
 
 
@@ -345,7 +345,7 @@ def test_an_order_that_is_not_the_shortest_is_shortened() -> None:
     """Interleaved 1F1B runs micro-batches in groups, which is not best if stages are uneven."""
     asked = question("llama-3-8b", EIGHT, 16, **SMALL)
     table = BlockTable(asked.family, asked.spec, EIGHT)
-    strategy = Strategy(2, 1, 4, 8, "interleaved", zero=2, stages_per_device=2)
+    strategy = Strategy(2, 1, 4, 8, "interleaved", zero=1, stages_per_device=2)
     outcome = BlockEngine(table).evaluate([Configuration(asked.spec, strategy)])[0]
     found = search_order(table, Candidate(strategy, outcome), 2.0, Control())
     assert found is not None

@@ -29,7 +29,7 @@ from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
-from tessel_core.ir.transforms.update import GradientFormat, Optimizer
+from tessel_core.ir.transforms.update import GradientFormat, Optimizer, scatter_axis
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation.costs import MeshCosts
@@ -77,12 +77,35 @@ class Weight:
     over: str
     """Dimension of parallelism whose devices all have this weight."""
     state: int
-    """Bytes of its optimizer state, if replicas do not divide the state among themselves."""
+    """Bytes of the optimizer's state, if replicas do not share it."""
+    phase: int
+    """Phase in which its gradient is made."""
+    used: frozenset[int]
+    """Phases that use it."""
     ready: float
     """Seconds from the end of its layer's computation until its gradient is complete.
 
     Negative if the gradient is earlier.
     """
+
+    def parts(self, replicas: int) -> int:
+        """Return the number of parts into which replicas can cut it; 1 if no axis divides."""
+        return replicas if scatter_axis(self.type.shape, replicas) is not None else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The computation of one part of the network in one phase, such as the embedding in the first layer."""
+
+    scope: Scope
+    seconds: float
+    """Seconds from the end of the previous unit's computation to the end of its own."""
+    gap: float
+    """Seconds at the start of `seconds` in which the device does not compute."""
+    late: float
+    """Seconds from the end of its computation until its last result is ready."""
+    rest: float
+    """Seconds from the end of its computation to that of its layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +138,11 @@ class Blocks:
     onward: Column
     """Seconds from the end of a layer's computation until its outputs are ready, by row and direction.
 
-    They are negative if the last operations do not delay the outputs. Gradients of weights are such operations.
+    They are negative if the last operations do not delay the outputs, for example those for gradients of weights.  If
+    all values that leave a layer come from earlier layers, the layer is the latest of these, `made_by`.
     """
+    made_by: NDArray[np.int64]
+    """Row that makes the latest of the values that leave a row, by row and direction; the row itself without any."""
     leads: Column
     """Seconds of a layer's computation until it uses a value from another layer, by row and direction."""
     taken_by: NDArray[np.int64]
@@ -161,7 +187,9 @@ class Blocks:
     They are indexed by row and direction.
     """
     weights: tuple[tuple[Weight, ...], ...]
-    """Weights by row, in the order in which their gradients are computed."""
+    """Weights by row, in the order in which their gradients are made."""
+    units: tuple[tuple[tuple[Unit, ...], ...], ...]
+    """Units by row and phase, in the order in which they run; empty if micro-batches are combined."""
     adding: Column
     """Seconds to add the gradients of a micro-batch to their sums, by row.
 
@@ -338,7 +366,7 @@ class _Simulated:
         return Blocks(
             np.array(self._stands_for, np.int64),
             self._seconds,
-            self._onward(),
+            *self._onward(),
             *self._leads(),
             self._trailing,
             self._talks,
@@ -352,6 +380,7 @@ class _Simulated:
             constants,
             self._crossing(),
             weights,
+            self._units(),
             adding,
             self._cost("add", (one, one), (one,), {}),
             self._update,
@@ -398,6 +427,31 @@ class _Simulated:
             before, at_start = end, at_end
         if self._combines and not self._in_place:
             self._sum_apart()
+
+    def _units(self) -> tuple[tuple[tuple[Unit, ...], ...], ...]:
+        """Return the units of each row and phase."""
+        found = [[list[Unit]() for _ in PHASES] for _ in range(self._rows)]
+        if self._combines:
+            return tuple(tuple(map(tuple, row)) for row in found)
+        trace, ops = self._trace, self._program.ops
+        starts, ends = dict[tuple[int, int, Scope], float](), dict[tuple[int, int, Scope], float]()
+        computes = ~trace.communicates
+        columns = trace.op[computes], trace.start[computes], trace.seconds[computes]
+        for number, start, seconds in zip(*(each.tolist() for each in columns), strict=True):
+            tag = ops[number].tag
+            if tag.phase in PHASES:
+                key = tag.stage or 0, PHASES[tag.phase], tag.scope
+                starts.setdefault(key, start)
+                ends[key] = start + seconds
+        latest = {(op.tag.stage or 0, PHASES.get(op.tag.phase, WEIGHT), op.tag.scope): op for op in ops}
+        before = 0.0
+        for key, end in sorted(ends.items(), key=lambda each: each[1]):
+            row, phase, scope = key
+            late = float(trace.ready[latest[key].outputs[0]]) - end
+            unit = Unit(scope, end - before, max(0.0, starts[key] - before), late, self._end[row, phase] - end)
+            found[row][phase].append(unit)
+            before = end
+        return tuple(tuple(map(tuple, row)) for row in found)
 
     def _levels(self, order: Sequence[tuple[int, int]]) -> list[int]:
         """Return the bytes in memory after each run of a layer: inputs, outputs, and values that later runs use."""
@@ -499,14 +553,17 @@ class _Simulated:
             leaves[row] = sum(each.bytes for value, each in down.items() if backward.get(value, self._rows) > row)
         return enters, leaves
 
-    def _onward(self) -> Column:
-        found = np.zeros((self._rows, 2))
+    def _onward(self) -> tuple[Column, NDArray[np.int64]]:
+        """Return the columns `onward` and `made_by` of `Blocks`."""
+        found, made_by = np.zeros((self._rows, 2)), np.repeat(np.arange(self._rows)[:, None], 2, axis=1)
         for row, both in enumerate(self._crossings):
             for way, values in enumerate(both):
-                mine = [v for v in values if (self._maker[v].stage or 0) == row and (row, way) in self._end]
-                if mine:
-                    found[row, way] = max(float(self._trace.ready[v]) for v in mine) - self._end[row, way]
-        return found
+                maker_of = {v: self._maker[v].stage or 0 for v in values if PHASES[self._maker[v].phase] == way}
+                if maker_of:
+                    maker = max(maker_of.values()) if way == FORWARD else min(maker_of.values())
+                    latest = max(float(self._trace.ready[v]) for v, each in maker_of.items() if each == maker)
+                    found[row, way], made_by[row, way] = latest - self._end[maker, way], maker
+        return found, made_by
 
     def _leads(self) -> tuple[Column, NDArray[np.int64]]:
         computing = np.zeros(len(self._program.ops))
@@ -576,12 +633,13 @@ class _Simulated:
     # Weights, their gradients and the optimizer
 
     @cached_property
-    def _first_taker(self) -> dict[int, tuple[int, Scope]]:
-        """For each value of the model, the first layer and the first part of the network that use it."""
-        found: dict[int, tuple[int, Scope]] = {}
+    def _first_taker(self) -> dict[int, tuple[int, Scope, set[int]]]:
+        """For each value of the model, the first layer and part of the network that use it, and all phases that do."""
+        found: dict[int, tuple[int, Scope, set[int]]] = {}
         for op in self._model.program.ops:
             for value in op.inputs:
-                found.setdefault(value, (op.tag.stage or 0, op.tag.scope))
+                known = found.setdefault(value, (op.tag.stage or 0, op.tag.scope, set()))
+                known[2].add(PHASES.get(op.tag.phase, BACKWARD))
         return found
 
     @cached_property
@@ -592,7 +650,7 @@ class _Simulated:
         """
         model, program = self._model, self._model.program
         kinds: dict[Scope, list[str]] = {}
-        for value, (_, scope) in self._first_taker.items():
+        for value, (_, scope, _) in self._first_taker.items():
             piece = model.piece_of.get(value)
             if piece is not None and model.role_of(piece).weight and model.role_of(piece).trained:
                 kinds.setdefault(scope, []).append(str(program.types[value]))
@@ -616,17 +674,18 @@ class _Simulated:
             of_type, mine = program.types[value], gradient.get(piece.name)
             made = of_type.shaped((0,)) if mine is None else program.types[mine]
             state = round(self._state * of_type.elements) if mine is not None else 0
-            row, scope = self._first_taker[value]
-            number, add, first, ready = -1, 0.0, 0.0, 0.0
+            row, scope, used = self._first_taker[value]
+            number, add, first, ready, phase = -1, 0.0, 0.0, 0.0, BACKWARD
             copy = self._cost("identity", (of_type,), (of_type,), {})
             if mine is not None:
                 number, tag = made_at.get(mine, (-1, Tag()))
                 add = self._cost("add", (made, made), (made,), {})
                 first = self._cost("identity", (made,), (made,), {})
                 end = self._end.get((tag.stage or 0, PHASES.get(tag.phase, BACKWARD)), 0.0)
+                phase = max(BACKWARD, PHASES.get(tag.phase, BACKWARD))
                 ready = float(self._trace.ready[self._combined.get(mine, mine)]) - end
             how = scope, scope in self._roots, copy, add, first, replicas_of(piece, self._degrees)
-            found[row].append((number, Weight(of_type, made, *how, state, ready)))
+            found[row].append((number, Weight(of_type, made, *how, state, phase, frozenset(used), ready)))
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 
     @cached_property

@@ -54,7 +54,11 @@ class StageTimes:
     talks: Column | None = None
     """By stage and phase: seconds from the start of a run to the first collective among the devices of the stage."""
     trailing: Column | None = None
-    """By stage and phase: seconds by which these collectives end after the run. None if they never do."""
+    """Indexed by stage and phase: seconds by which these collectives outlast a run; None if they never do."""
+    exchanging: Column | None = None
+    """Matrices of `Exchanging.runs`, indexed by stage before; None if replicas exchange at the end of the step."""
+    closing: Column | None = None
+    """`Exchanging.closing`, indexed by stage before."""
     joining: Column | None = None
     """By stage, direction and number of earlier micro-batches: seconds to join outputs with a batch axis."""
 
@@ -85,7 +89,10 @@ class Order:
     """For each device, the moments at which it may have its peak memory."""
 
     def ends(self, times: StageTimes) -> Column:
-        """Return the end in seconds of the last run of each stage, as an array of shape (stages, configurations)."""
+        """Return the end of the last run of each stage in seconds, as an array of shape (stages, configurations).
+
+        If each run exchanges weights or gradients, it is the end of all exchanges and sums of the stage.
+        """
         count = times.seconds.shape[-1]
         ends = np.empty((len(self.stage) + 1, count))
         ends[-1] = 0.0
@@ -96,14 +103,22 @@ class Order:
         later = seconds[:, :ADDING].copy()
         for stage, phase in {(s, p) for s, p, makes in zip(self.stage, self.phase, self.makes, strict=True) if makes}:
             later[stage, phase] += seconds[stage, ADDING]
+        runs_of, closing, done = times.exchanging, times.closing, np.zeros((self.stages, count))
+        begun = set[tuple[int, int]]()
+        streams = dict.fromkeys(range(self.devices), np.zeros((0 if closing is None else closing.shape[1] - 1, count)))
         runs = zip(self.stage, self.phase, self.turn, self.makes, self.before, self.after, self.onto, strict=True)
         for run, (stage, phase, turn, makes, before, after, onto) in enumerate(runs):
             ready = ends[before]
             if after >= 0:
                 there = arrives.pop(after, None)
                 ready = np.maximum(ready, ends[after] if there is None else there - times.leads[stage, phase])
-            end = ends[run]
-            if makes and not turn:
+            end, device, out = ends[run], self.device_of[stage], onward[stage, min(phase, 1)]
+            if runs_of is not None:
+                later_run = int((device, phase) in begun)
+                begun.add((device, phase))
+                moments = (runs_of[stage, later_run, phase] + np.vstack((ready[None], streams[device]))).max(axis=1)
+                end[:], streams[device], out = moments[0], moments[1:-1], moments[-1] - moments[0]
+            elif makes and not turn:
                 np.add(ready, seconds[stage, phase] + seconds[stage, COPYING], out=end)
             else:
                 np.add(ready, later[stage, phase], out=end)
@@ -111,19 +126,20 @@ class Order:
                 end += joining[stage, phase, turn]
             late: Column | float = 0.0
             if talks is not None and trailing is not None:
-                # The collectives of a run wait for those of the run before. Its computation waits, too, unless its own
-                # collectives end later than the computation. In this case, they end later instead.
-                device = self.device_of[stage]
+                # A run's collectives wait for those of the run before.  Its computation waits too, unless its own
+                # collectives outlast it: these end later instead.
                 late = np.maximum(talking[device] - ready - talks[stage, phase], 0.0)
                 end += np.where(trailing[stage, phase] > 0, 0.0, late)
                 late = np.where(trailing[stage, phase] > 0, late, 0.0)
                 talking[device] = end + trailing[stage, phase] + late
             if onto >= 0:
-                gone = np.maximum(end + onward[stage, phase] + late, free[onto]) + sends[stage - phase, phase]
+                gone = np.maximum(end + out + late, free[onto]) + sends[stage - phase, phase]
                 free[onto] = arrives[run] = gone
             elif onto == STAYS:
-                arrives[run] = end + onward[stage, phase] + late
-        return ends[list(self.last)]
+                arrives[run] = end + out + late
+            if closing is not None and run == self.last[stage]:
+                done[stage] = np.maximum(end + closing[stage, 0], (streams[device] + closing[stage, 1:]).max(axis=0))
+        return ends[list(self.last)] if closing is None else done
 
     def busiest(self, seconds: Column) -> Column:
         """Return the seconds per micro-batch of the busiest device, for each configuration.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
-from tessel_core.strategies.blocks import BACKWARD, FORWARD, WEIGHT, Blocks, BlockTable, Joined, Weight
+from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blocks, BlockTable, Joined, Unit, Weight
+from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
 from tessel_core.strategies.layouts import Matrix, maxima, sums
-from tessel_core.strategies.strategy import Strategy
+from tessel_core.strategies.strategy import ZERO_STAGES, Strategy
 from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
@@ -29,28 +31,8 @@ With more, each layer has its own.
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Seconds in which replicas exchange a layer's weights and gradients, and the bytes that each replica holds."""
+    """What each replica has and adds of one layer's weights and gradients."""
 
-    gather: float
-    """Seconds to gather weights that are divided among replicas, except those of the root."""
-    copy: float
-    """Seconds to copy the gathered weights out of their buffers."""
-    root: float
-    """Seconds to gather and copy the weights of the root.
-
-    This is done once for both the forward and the backward pass.
-    """
-    scatter: float
-    """Seconds to reduce-scatter the gradients of a micro-batch."""
-    first: float
-    """Seconds to reduce-scatter the gradients of the layer's first part.
-
-    Nothing in the next micro-batch overlaps with it.
-    """
-    reduce: float
-    """Seconds to reduce gradients at the end of the step."""
-    update: float
-    """Seconds to gather updated weights at the end of the step."""
     adding: float
     """Seconds to add the gradients of a micro-batch to their sums. A replica adds only its own part of them."""
     copying: float
@@ -88,7 +70,9 @@ class StageCosts:
     Only collectives among the devices that divide the layers of the stage count.
     """
     trailing: tuple[float, float, float]
-    """Seconds by which these collectives end after the run, for each phase."""
+    """Seconds by which these collectives outlast a run."""
+    exchanging: Exchanging | None
+    """The runs if each of them exchanges weights or gradients of replicas; None if replicas exchange at the end."""
     tail: float
     """Seconds from the end of the last backward run to the end of its reductions, if no other stage delays them."""
     reducing: float
@@ -156,7 +140,7 @@ class Stages:
         place = self._classes[stage]
         key, rows = ("traffic", self._keys[place]), self._blocks[place].weights
         least = self._blocks[place].least_add
-        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, r, least) for r in rows])
+        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, r, least) for r in rows])
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """Return the costs of a stage that has the layers `first` to `last - 1`."""
@@ -202,22 +186,30 @@ class Stages:
         adding, copying = (float(sum(getattr(each, name) for each in mine)) for name in ("adding", "copying"))
         making = WEIGHT if strategy.form.split else BACKWARD
         trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
+        leads = _leads(blocks, runs, first, last)
+        onward = _onward(blocks, runs, rows)
+        exchanges, (tail, reducing, gathering, bucket) = None, self._reduced(stage, rows, runs)
+        gathering += self._gathered_once(stage, rows)
         if strategy.scatters_at_once:
-            seconds, tail, reducing = self._scattered(runs, mine)
-            bucket = 0.0
+            steps = self._steps(stage, first, last, runs)
+            exchanges = exchanging(steps, (*onward, 0.0), len(self._overs), turns=last == len(blocks.stands_for))
+            ends, outputs = exchanges.least.T.tolist()
+            seconds, adding, copying = ends, 0.0, 0.0
+            onward = outputs[FORWARD] - ends[FORWARD], outputs[BACKWARD] - ends[BACKWARD]
+            # Gathered weights are copied before a run uses its inputs.
+            leads = leads[FORWARD] + steps[FORWARD][0].copy, leads[BACKWARD] + steps[BACKWARD][0].copy
         else:
-            tail, reducing, bucket = self._reduced(stage, rows, runs[making])
-            # The simulated blocks include the time to add gradients, which is counted separately here.
+            # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
         tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
         numbers = round(sum(each.numbers for each in mine))
-        update = blocks.update(numbers) + sum(each.update for each in mine)
+        update = blocks.update(numbers) + gathering
         weights, state = sum(each.weights for each in mine), sum(each.state for each in mine)
         gradients = np.array([each.gradients for each in mine])
         ends = not first, last == len(blocks.stands_for)
         comes, goes, returns = _boundary(blocks, rows, *ends)
         reduced = np.array([each.reduced for each in mine])
-        peak, first_peak = self._peaks(blocks, slice(first, last), gradients if self.several else reduced, bucket)
+        peak, first_peak = self._peaks(stage, slice(first, last), gradients if self.several else reduced, bucket)
         back = comes - goes + returns
         parts = weights, float(gradients.sum()) * self.several, state
         peak, first_peak = (peak[0] + comes, peak[1] + back), first_peak + back
@@ -225,9 +217,8 @@ class Stages:
         sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
         kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
         ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
-        if strategy.scatters_at_once or not self.several:
-            # In the simulation, a micro-batch keeps whole gradients. The part of them that stays in memory is counted
-            # elsewhere.
+        if strategy.form.split and (strategy.scatters_at_once or not self.several):
+            # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
             gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
             gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
             ahead -= np.cumsum(gone[::-1]) - gone[::-1]
@@ -239,10 +230,11 @@ class Stages:
         return StageCosts(
             seconds=(seconds[0], seconds[1], seconds[2], adding * self.several),
             copying=copying * self.several,
-            onward=(float(blocks.onward[rows[-1], FORWARD]), float(blocks.onward[rows[0], BACKWARD])),
-            leads=_leads(blocks, runs, first, last),
+            onward=onward,
+            leads=leads,
             talks=self._talks(blocks, rows, runs),
             trailing=(float(trailing[0]), float(trailing[1]), float(trailing[2])),
+            exchanging=exchanges,
             tail=tail,
             reducing=reducing,
             update=update,
@@ -287,67 +279,161 @@ class Stages:
             _first_talk(weight[::-1], talks[::-1, WEIGHT]),
         )
 
-    def _scattered(self, runs: tuple[Column, Column, Column], mine: list[Traffic]) -> tuple[list[float], float, float]:
-        """Return the seconds by phase when each micro-batch scatters its gradients, and then `StageCosts.tail` and
-        `.reducing`."""
-        strategy, (forward, backward, weight) = self.strategy, runs
-        adding = np.array([each.adding for each in mine]) * self.several
-        scatter = np.array([each.scatter for each in mine])
-        gather = np.array([each.gather for each in mine])
-        copy = np.array([each.copy for each in mine])
-        again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(mine))
-        tail, reducing = float(scatter[0]), 0.0
-        if strategy.zero == 3:
-            forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
-            backward = backward + copy * strategy.reshard
-            # The weights of the first layer are not gathered before the run starts. In a pipeline, the last gradients
-            # of a run are scattered before the next run starts.
-            forward[0] += gather[0] + sum(each.root for each in mine)
-            forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
-            exchanging = np.append(scatter[1:], 0.0) + again
-            backward = np.maximum(backward, exchanging - adding)
-        elif self.several:
-            # In a pipeline, the next forward run overlaps with the reduce-scatter, too.
-            hidden = float((backward + weight + adding).sum())
-            hidden += float(forward.sum()) if strategy.pipeline > 1 else 0.0
-            backward = backward * max(1.0, 1 + (scatter.sum() - hidden) / backward.sum())
-        else:
-            tail, reducing = _reductions(weight if strategy.form.split else backward, scatter.tolist())
-        return [float(each.sum()) for each in (forward, backward, weight)], tail, reducing
+    @property
+    def _overs(self) -> tuple[str, ...]:
+        """Dimensions over which replicas exchange, each in a stream of its own."""
+        strategy = self.strategy
+        return (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
 
-    def _reduced(self, stage: int, rows: list[int], backward: Column) -> tuple[float, float, float]:
-        """Return `tail`, `reducing` and the bytes of the largest bucket when gradients are reduced once per step."""
-        blocks, degrees, limit = self.blocks(stage), self._wiring.ranks.degrees, max(1, self.strategy.bucket_bytes)
-        of_row = blocks.weights
-        overs = [over for over in dict.fromkeys(w.over for row in of_row for w in row) if degrees.of(over) > 1]
+    def _steps(
+        self, stage: int, first: int, last: int, runs: tuple[Column, Column, Column]
+    ) -> tuple[list[Step], list[Step], list[Step]]:
+        """Return the steps of each phase of a stage in which each micro-batch exchanges."""
+        blocks = self.blocks(stage)
+        rows, ends = blocks.stands_for[first:last].tolist(), last == len(blocks.stands_for)
+        found = list[list[Step]]()
+        for phase in PHASES.values():
+            order = rows if phase == FORWARD else rows[::-1]
+            steps = [step for row in order for step in self._steps_of(stage, row)[phase]]
+            sooner = blocks.seconds[order[0], phase] - runs[phase][0 if phase == FORWARD else -1]
+            if steps and sooner:
+                one = steps[0]
+                steps[0] = replace(one, seconds=one.seconds - sooner, gap=max(0.0, one.gap - sooner))
+            found.append(steps)
+        if self.strategy.zero == ZERO_STAGES[-1]:
+            root = [each for row in dict.fromkeys(rows) for each in blocks.weights[row] if each.root]
+            place = next((i for i, row in enumerate(rows) if any(each.root for each in blocks.weights[row])), None)
+            if place is not None:
+                at = sum(len(blocks.units[row][FORWARD]) for row in rows[:place])
+                scopes = [unit.scope for unit in blocks.units[rows[place]][FORWARD]]
+                at += scopes.index(next(each.scope for each in blocks.weights[rows[place]] if each.root))
+                gather, copy = self._gathering(stage, root)
+                found[FORWARD][at] = replace(found[FORWARD][at], gather=gather, copy=copy)
+            if ends and blocks.units[rows[-1]][FORWARD][-1].scope == blocks.units[rows[-1]][BACKWARD][0].scope:
+                # The weights of the last unit are still present.
+                found[BACKWARD][0] = replace(found[BACKWARD][0], gather=(0.0,) * len(self._overs), copy=0.0)
+        return found[FORWARD], found[BACKWARD], found[WEIGHT]
+
+    def _steps_of(self, stage: int, row: int) -> list[list[Step]]:
+        """Return the steps of each phase of a row, as if it were in the middle of a stage."""
+        blocks, key = self.blocks(stage), ("steps", self._keys[self._classes[stage]], self.several, row)
+        return self._table.once(
+            key,
+            lambda: [
+                [self._step(stage, row, phase, unit) for unit in units] for phase, units in enumerate(blocks.units[row])
+            ],
+        )
+
+    def _step(self, stage: int, row: int, phase: int, unit: Unit) -> Step:
+        blocks, place = self.blocks(stage), self._classes[stage]
+        weights = [each for each in blocks.weights[row] if each.scope == unit.scope]
+        gather, copy = self._gathering(stage, [each for each in weights if self._gathers(each, phase)])
+        mine = [each for each in weights if each.phase == phase and each.gradient.bytes]
+        scatter, ready, seconds = list[float](), list[float](), unit.seconds
+        adding = copying = 0.0
+        for over in self._overs:
+            degree = self._wiring.ranks.degrees.of(over)
+            some = [each for each in mine if each.over == over and each.parts(degree) > 1]
+            scatter.append(self._wiring.collective(place, "reduce_scatter", over, _bytes(some)[1]))
+            ready.append(max((each.ready for each in some), default=0.0) + unit.rest)
+            if self.several:
+                adding += sum(max(blocks.least_add, each.add / degree) for each in some)
+                copying += sum(max(blocks.least_add, each.first / degree) for each in some)
+                # Gradients that replicas cannot cut are added at once.
+                seconds += sum(each.add for each in mine if each.over == over and each.parts(degree) == 1)
+        return Step(seconds, unit.gap, unit.late, copy, gather, tuple(scatter), tuple(ready), adding, copying)
+
+    def _gathers(self, weight: Weight, phase: int) -> bool:
+        """Return whether a unit gathers a weight for a phase, unless the weight belongs to the root."""
+        if self.strategy.zero < ZERO_STAGES[-1] or weight.root:
+            return False
+        again = min((each for each in weight.used if each != FORWARD), default=FORWARD)
+        return phase == FORWARD or (self.strategy.reshard and phase == again)
+
+    def _gathering(self, stage: int, weights: Sequence[Weight]) -> tuple[Streams, float]:
+        """Return the seconds to gather weights in each stream, and to copy them out of their buffers."""
+        gather, copy = list[float](), 0.0
+        for over in self._overs:
+            degree = self._wiring.ranks.degrees.of(over)
+            some = [each for each in weights if each.over == over and each.parts(degree) > 1]
+            gather.append(self._wiring.collective(self._classes[stage], "allgather", over, _bytes(some)[0]))
+            copy += sum(each.copy for each in some)
+        return tuple(gather), copy
+
+    def _gathered_once(self, stage: int, rows: list[int]) -> float:
+        """Return the seconds to gather all updated weights together, if replicas do so after scattering gradients."""
+        if self.strategy.zero != 2:
+            return 0.0
+        place, found = self._classes[stage], self._cut_bytes(stage)[rows].sum(axis=(0, 1)).tolist()
+        return max(
+            self._wiring.collective(place, "allgather", over, round(size))
+            for over, size in zip(self._overs, found, strict=True)
+        )
+
+    def _cut_bytes(self, stage: int) -> Column:
+        """Return the bytes of weights that replicas can cut, by row, whether they are the root's, and stream."""
+        blocks, degrees = self.blocks(stage), self._wiring.ranks.degrees
+
+        def make() -> Column:
+            found = np.zeros((len(blocks.weights), 2, len(self._overs)))
+            for row, weights in enumerate(blocks.weights):
+                for each in weights:
+                    if each.parts(degrees.of(each.over)) > 1:
+                        found[row, int(each.root), self._overs.index(each.over)] += each.type.bytes
+            return found
+
+        return self._table.once(("cut", self._keys[self._classes[stage]]), make)
+
+    def _made(self, stage: int, row: int) -> list[list[_Made]]:
+        """Return the gradients of a row that are reduced at the end of the step, by phase."""
+        key = "made", self._keys[self._classes[stage]], row
+        return self._table.once(key, lambda: _made_by(self.blocks(stage).weights[row], self.strategy, self._wiring))
+
+    def _reduced(
+        self, stage: int, rows: list[int], runs: tuple[Column, Column, Column]
+    ) -> tuple[float, float, float, float]:
+        """Return values for a stage that reduces gradients once per step.
+
+        They are `tail`, `reducing`, the seconds to gather the updated weights, and the bytes of the largest bucket.
+        """
+        strategy, place, making = self.strategy, self._classes[stage], WEIGHT if self.strategy.form.split else BACKWARD
+        made = {row: self._made(stage, row) for row in dict.fromkeys(rows)}
+        overs = dict.fromkeys(each.over for of_row in made.values() for some in of_row for each in some)
         if not overs:
-            return 0.0, 0.0, 0.0
-        kind, place = "reduce_scatter" if self.strategy.zero else "allreduce", self._classes[stage]
-        largest = max((w.gradient.bytes for row in of_row for w in row), default=0)
-        if sum(len(of_row[row]) for row in rows) > MAX_BUCKETED_WEIGHTS:
-            reduce = [self.traffic(stage)[row].reduce for row in rows]
-            return *_reductions(backward, reduce), float(max(largest, limit))
-        tail = reducing = bucket = 0.0
+            return 0.0, 0.0, 0.0, 0.0
+        limit, tail, reducing, gathering = max(1, strategy.bucket_bytes), 0.0, 0.0, 0.0
+        if sum(len(made[row][phase]) for row in rows for phase in (BACKWARD, WEIGHT)) > MAX_BUCKETED_WEIGHTS:
+            apart = {row: [_filled(made, [row], _NO_RUNS, over, limit) for over in overs] for row in made}
+            spent = {
+                row: max(sum(each.reducing(self._wiring, place) for each in some) for some in every)
+                for row, every in apart.items()
+            }
+            tail, reducing = _reductions(runs[making], [spent[row] for row in rows])
+            gathers = {
+                row: max(sum(each.gathering(self._wiring, place) for each in some) for some in every)
+                for row, every in apart.items()
+            }
+            largest = max(each.bytes for every in apart.values() for some in every for each in some)
+            return tail, reducing, sum(gathers[row] for row in rows), float(largest)
+        largest = 0
         for over in overs:
-            buckets = _filled(of_row, rows, backward, over, limit)
-            end, spent = -np.inf, [self._wiring.collective(place, kind, over, size) for size, _ in buckets]
-            for (size, ready), seconds in zip(buckets, spent, strict=True):
-                end, bucket = max(end, ready) + seconds, max(bucket, float(size))
-            tail, reducing = max(tail, end), max(reducing, sum(spent))
-        return tail, reducing, bucket
+            buckets, end, spent_on = _filled(made, rows, runs, over, limit), -np.inf, 0.0
+            for each in buckets:
+                seconds = each.reducing(self._wiring, place)
+                end, spent_on, largest = max(end, each.ready) + seconds, spent_on + seconds, max(largest, each.bytes)
+            tail, reducing = max(tail, end), max(reducing, spent_on)
+            gathering = max(gathering, sum(each.gathering(self._wiring, place) for each in buckets))
+        return tail, reducing, gathering, float(largest)
 
-    def _peaks(self, blocks: Blocks, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
-        """Return the peak bytes of the running micro-batch (forward, backward), and the peak of the first backward
-        run."""
-        layers, strategy = blocks.layers, self.strategy
+    def _peaks(self, stage: int, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
+        """Return the peaks of the running micro-batch, forward and backward, and that of the first backward."""
+        blocks, layers, strategy = self.blocks(stage), self.blocks(stage).layers, self.strategy
         held = np.cumsum(layers.held[cut])
         forward = held - layers.held[cut] + layers.space_forward[cut]
         backward = held + layers.space_backward[cut]
         gathered = 0.0
         if strategy.zero == 3 and strategy.scatters_at_once:
-            of_row = [sum(each.type.bytes for each in row if each.root) for row in blocks.weights]
-            roots = np.array(of_row, float)[blocks.stands_for[cut]]
-            whole = layers.weights[cut] - roots
+            whole, roots = self._cut_bytes(stage)[blocks.stands_for[cut]].sum(axis=2).T
             two = whole + np.append(whole[1:], 0.0)
             gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
         later = np.cumsum(gradients[::-1])[::-1] - gradients
@@ -384,6 +470,16 @@ def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last
         taker = blocks.taken_by[rows[last], BACKWARD]
         mine = rows[first:last][::-1]
         found[BACKWARD] = _lead(blocks.leads[:, BACKWARD], runs[BACKWARD][::-1], mine, rows[last] - taker)
+    return found[0], found[1]
+
+
+def _onward(blocks: Blocks, runs: tuple[Column, Column, Column], rows: list[int]) -> tuple[float, float]:
+    """Return the seconds from the end of a stage's forward and backward until their outputs are ready."""
+    found = list[float]()
+    for way, order, seconds in ((FORWARD, rows, runs[FORWARD]), (BACKWARD, rows[::-1], runs[BACKWARD][::-1])):
+        maker = blocks.made_by[order[-1], way]
+        later = next((i for i, row in enumerate(order[::-1]) if row == maker), len(order))
+        found.append(float(blocks.onward[order[-1], way]) - float(seconds[len(order) - later :].sum()))
     return found[0], found[1]
 
 
@@ -443,24 +539,87 @@ def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[
     return tuple(found[0]), tuple(found[1])
 
 
-def _filled(
-    weights: tuple[tuple[Weight, ...], ...], rows: list[int], backward: Column, over: str, limit: int
-) -> list[tuple[int, float]]:
-    """Return the bytes of each bucket of gradients, and the seconds from the end of the backward run until it is full.
+class _Made(NamedTuple):
+    """A gradient that replicas reduce at the end of a step."""
 
-    The seconds are negative if the bucket is full before the run ends.
+    over: str
+    ready: float
+    """Seconds from the end of its layer's computation until it is complete."""
+    bytes: int
+    weight: int
+    """Bytes of its weight if replicas scatter the gradient, else 0."""
+
+
+def _made_by(weights: Sequence[Weight], strategy: Strategy, wiring: Wiring) -> list[list[_Made]]:
+    """Return the gradients that are reduced at the end of the step, by phase.
+
+    If each micro-batch scatters its gradients, only those that replicas cannot cut are left.
     """
-    found, held, now = list[tuple[int, float]](), 0, -float(backward.sum())
-    latest = -np.inf
-    for row, seconds in zip(rows[::-1], backward[::-1].tolist(), strict=True):
-        now += seconds
-        for weight in weights[row]:
-            if weight.over == over and weight.gradient.bytes:
-                held, latest = held + weight.gradient.bytes, max(latest, now + weight.ready)
-                if held >= limit:
-                    found.append((held, latest))
-                    held = 0
-    return [*found, (held, latest)] if held else found
+    found = [list[_Made]() for _ in PHASES]
+    for each in weights:
+        degree = wiring.ranks.degrees.of(each.over)
+        scattered = strategy.zero > 0 and each.parts(degree) > 1
+        if degree > 1 and each.gradient.bytes and not (scattered and strategy.scatters_at_once):
+            made = _Made(each.over, each.ready, each.gradient.bytes, each.type.bytes * scattered)
+            found[each.phase].append(made)
+    return found
+
+
+class _Bucket(NamedTuple):
+    """Gradients that replicas reduce together at the end of a step."""
+
+    over: str
+    whole: int
+    """Bytes of gradients that each replica keeps whole."""
+    cut: int
+    """Bytes of gradients that replicas scatter."""
+    weights: int
+    """Bytes of the weights of scattered gradients, which are gathered after the optimizer's step."""
+    ready: float
+    """Seconds from the end of the last run until the gradients are complete; negative if that is earlier."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all gradients."""
+        return self.whole + self.cut
+
+    def reducing(self, wiring: Wiring, place: int) -> float:
+        """Return the seconds to reduce the gradients."""
+        scatter = wiring.collective(place, "reduce_scatter", self.over, self.cut) if self.cut else 0.0
+        return scatter + (wiring.collective(place, "allreduce", self.over, self.whole) if self.whole else 0.0)
+
+    def gathering(self, wiring: Wiring, place: int) -> float:
+        """Return the seconds to gather the updated weights."""
+        return wiring.collective(place, "allgather", self.over, self.weights) if self.weights else 0.0
+
+
+_NO_RUNS = (np.zeros(1),) * len(PHASES)
+
+
+def _filled(
+    made: Mapping[int, Sequence[Sequence[_Made]]], rows: list[int], runs: tuple[Column, ...], over: str, limit: int
+) -> list[_Bucket]:
+    """Return the buckets of one dimension of replicas, in the order in which the last micro-batch fills them.
+
+    `made` has the gradients of each row by phase, and `runs` the seconds of each layer by phase.
+    """
+    found, whole, cut, weights, latest = list[_Bucket](), 0, 0, 0, -np.inf
+    now = -float(sum(seconds.sum() for seconds in runs[BACKWARD:]))
+    for phase, of_layer in enumerate(runs[BACKWARD:], BACKWARD):
+        for row, seconds in zip(rows[::-1], of_layer[::-1].tolist(), strict=True):
+            now += seconds
+            for name, ready, size, weight in made[row][phase]:
+                if name != over:
+                    continue
+                if weight:
+                    cut, weights = cut + size, weights + weight
+                else:
+                    whole += size
+                latest = max(latest, now + ready)
+                if whole + cut >= limit:
+                    found.append(_Bucket(over, whole, cut, weights, latest))
+                    whole = cut = weights = 0
+    return [*found, _Bucket(over, whole, cut, weights, latest)] if whole + cut else found
 
 
 def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
@@ -477,59 +636,25 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
     return (done - now if total else 0.0), total
 
 
-def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...], least_add: float) -> Traffic:
-    """Return the communication between replicas for one layer.
-
-    Groups of different dimensions communicate at the same time.
-    """
+def _traffic(wiring: Wiring, strategy: Strategy, weights: tuple[Weight, ...], least_add: float) -> Traffic:
+    """Return the traffic of one layer.  Groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
-    seconds = dict.fromkeys(("gather", "copy", "root", "scatter", "first", "reduce", "update"), 0.0)
     sizes = dict.fromkeys(("adding", "copying", "weights", "gradients", "reduced", "state", "numbers"), 0.0)
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
         for each in mine:
-            part = degree if shared else 1
-            sizes["weights"] += each.type.bytes / (degree if at_once and strategy.zero == 3 else 1)
-            sizes["gradients"] += each.gradient.bytes / (degree if at_once else 1)
-            sizes["reduced"] += each.gradient.bytes / part
-            sizes["state"] += each.state / part
-            sizes["adding"] += max(least_add, each.add / (degree if at_once else 1)) if each.add else 0.0
-            sizes["copying"] += max(least_add, each.first / (degree if at_once else 1)) if each.first else 0.0
-            sizes["numbers"] += each.gradient.elements / part
-        first = [each for each in mine if each.scope == weights[-1].scope]
-        whole, made = _bytes(mine)
-        found = dict.fromkeys(seconds, 0.0)
-        if at_once:
-            found["scatter"] = wiring.collective(place, "reduce_scatter", over, made)
-            found["first"] = wiring.collective(place, "reduce_scatter", over, _bytes(first)[1])
-        else:
-            kind = "reduce_scatter" if shared else "allreduce"
-            buckets = _buckets(mine, strategy.bucket_bytes)
-            found["reduce"] = sum(wiring.collective(place, kind, over, bucket) for bucket in buckets)
-        if at_once and strategy.zero == 3:
-            root, rest = ([each for each in mine if each.root is kind] for kind in (True, False))
-            found["gather"] = wiring.collective(place, "allgather", over, _bytes(rest)[0])
-            found["root"] = wiring.collective(place, "allgather", over, _bytes(root)[0])
-            if degree > 1:
-                found["root"] += sum(each.copy for each in root)
-                found["copy"] = sum(each.copy for each in rest)
-        elif shared:
-            found["update"] = wiring.collective(place, "allgather", over, whole)
-        seconds = {name: max(seconds[name], found[name]) for name in seconds}
-    return Traffic(**seconds, **sizes)
+            parts = each.parts(degree)
+            at_once_parts = parts if at_once else 1
+            sizes["weights"] += each.type.bytes / (parts if at_once and strategy.zero == ZERO_STAGES[-1] else 1)
+            sizes["gradients"] += each.gradient.bytes / at_once_parts
+            sizes["reduced"] += each.gradient.bytes / (parts if shared else 1)
+            sizes["state"] += each.state / (parts if shared else 1)
+            sizes["adding"] += max(least_add, each.add / at_once_parts) if each.add else 0.0
+            sizes["copying"] += max(least_add, each.first / at_once_parts) if each.first else 0.0
+            sizes["numbers"] += each.gradient.elements / (parts if shared else 1)
+    return Traffic(**sizes)
 
 
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
     """Return the bytes of the weights, and the bytes of their gradients."""
     return sum(each.type.bytes for each in weights), sum(each.gradient.bytes for each in weights)
-
-
-def _buckets(weights: list[Weight], most: int) -> list[int]:
-    """Return the bytes of each bucket of gradients, in the order in which gradients are computed."""
-    found, held = list[int](), 0
-    for each in weights:
-        held += each.gradient.bytes
-        if held >= max(1, most):
-            found.append(held)
-            held = 0
-    return found + ([held] if held else [])

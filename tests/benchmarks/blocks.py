@@ -2,9 +2,8 @@
 
 Random strategies of all families are timed in both ways.  The script prints the shares within 1 % and 5 %, the errors
 of time and peak memory, and the configurations with the largest differences.  Strategies that exchange gradients after
-each micro-batch (ZeRO 2 and 3) are also counted apart, since formulas estimate the overlap of these exchanges with
-computation.  The exit status is 1 if the median error of time is above 1 %, or if fewer than three in four of the other
-strategies are within 1 %.
+each micro-batch (ZeRO 2 and 3) are also counted apart.  The exit status is 1 if fewer than nine in ten strategies are
+within 1 % in time, or if one is not within 5 %.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ def main() -> int:
             print(f"  {name}: {shares}, median {np.median(errors):.2%}, 90th percentile {np.quantile(errors, 0.9):.2%}")
     for row in sorted(rows, key=lambda row: -abs(row[0]))[:MAX_PRINTED]:
         print(f"{row[0]:+.1%} time {row[1]:+.1%} memory  {row[3]}")
-    near = np.mean(np.abs([row[0] for row in others]) <= 0.01)
-    return int(np.median(np.abs([row[0] for row in rows])) > 0.01 or near < 0.75)
+    errors = np.abs([row[0] for row in rows])
+    return int(np.mean(errors <= 0.01) < 0.9 or errors.max() > 0.05)
 
 
 def configurations(rng: random.Random, count: int) -> Iterator[tuple[Family, Configuration]]:

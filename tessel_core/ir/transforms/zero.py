@@ -65,7 +65,9 @@ class _Sharded:
         self._gathered: dict[Key, dict[int, int]] = {}
         """For each group of weights: the buffer with the gathered values of each weight."""
         self._whole: dict[Key, dict[int, int]] = {}
-        """For each group of weights: each whole weight, copied out of its buffer."""
+        """Whole weights of each layer and direction."""
+        self._last = list[int]()
+        """Last value that each run computes."""
 
     def _axis(self, value: int, piece: Piece) -> tuple[int, str, int] | None:
         over = replicas_of(piece, self._how.degrees)
@@ -85,6 +87,7 @@ class _Sharded:
                 taken = [known[value] if value in known else self._value[value] for value in op.inputs]
                 made = self._build.append(op.kind, taken, op.attributes, op.tag)
                 self._value |= zip(op.outputs, made, strict=True)
+            self._last.append(self._value[ops[-1].outputs[0]])  # not its scattered parts, which nothing waits for
             self._scatter(ops, outputs)
         values = [self._value[value] for value in self._source.outputs]
         pieces = tuple(outputs[value] for value in self._source.outputs)
@@ -147,7 +150,7 @@ class _Sharded:
         """Gather the weights of a layer, unless they are present, and those of the next layer of the same stage."""
         self._gather(*runs[number], None)
         if number + 1 < len(runs) and runs[number + 1][0][1] == runs[number][0][1]:
-            before = runs[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
+            before = self._last[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
             if runs[number + 1][0][0] == runs[number][0][0]:
                 # The backward pass of the last layer directly follows its forward pass, so its weights are still
                 # present.
@@ -156,8 +159,8 @@ class _Sharded:
                 self._gathered[backward] = self._gathered[forward]
             self._gather(*runs[number + 1], before)
 
-    def _gather(self, unit: Unit, ops: list[Op], after: tuple[Unit, list[Op]] | None) -> None:
-        """Gather the weights of a layer after the run `after` has ended."""
+    def _gather(self, unit: Unit, ops: list[Op], after: int | None) -> None:
+        """Gather the weights of a layer, once the value `after` is there."""
         scope, key = unit[0], self._key(unit)
         known = self._gathered.setdefault(key, {})
         if unit[:2] in self._roots:
@@ -171,7 +174,7 @@ class _Sharded:
             axes = [self._cut[value][0] for value in values]
             taken = [self._value[value] for value in values]
             if after is not None:
-                taken[0] = self._build.one("after", [taken[0], self._value[after[1][-1].outputs[0]]], tag)
+                taken[0] = self._build.one("after", [taken[0], after], tag)
             axis: AttributeValue = axes[0] if len(axes) == 1 else tuple(axes)
             whole = self._build.add("allgather", taken, tag, axis=axis, **collective(over, parts, len(taken)))
             known |= zip(values, whole, strict=True)
