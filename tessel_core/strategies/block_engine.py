@@ -116,6 +116,7 @@ class BlockEngine:
     def __init__(self, table: BlockTable) -> None:
         self.table = table
         self._least_room = least_room(table.mesh)
+        self._latest: tuple[Configuration, Stages] | None = None
 
     def evaluate(self, configurations: Sequence[Configuration]) -> list[StrategyResult]:
         """Return the result of each configuration.  Raises InputError if layers cannot be cut as one of them asks."""
@@ -126,7 +127,7 @@ class BlockEngine:
 
         Raises InputError as `staged`.
         """
-        return Stages(self.table, asked.strategy, _rows(asked)).whole().static / asked.strategy.pipeline
+        return self._stages(asked).static(0) / asked.strategy.pipeline
 
     def with_layout(self, asked: Configuration) -> Configuration:
         """Return the configuration with the layout that makes the slowest stage as fast as possible.
@@ -137,7 +138,7 @@ class BlockEngine:
         strategy = asked.strategy
         if strategy.stages == 1:
             return asked
-        stages = Stages(self.table, strategy, _rows(asked))
+        stages = self._stages(asked)
         filled = strategy.micro_batches >= 2 * strategy.stages or strategy.micro_batches
         key = "layout", stages.keys(), strategy.schedule, strategy.pipeline, strategy.stages_per_device, filled
         layout = self.table.once(key, lambda: self._layout(stages))
@@ -146,7 +147,7 @@ class BlockEngine:
     def _layout(self, stages: Stages) -> tuple[int, ...]:
         """Return the best layout; empty if it has equal numbers of layers."""
         strategy = stages.strategy
-        seconds = [stages.seconds(stage) for stage in range(strategy.stages)]
+        seconds = stages.per_stage(stages.seconds)
         found = None
         if strategy.stages_per_device == 1 and math.isfinite(self._least_room):
             count = min(strategy.micro_batches, 2 * strategy.pipeline)
@@ -159,11 +160,19 @@ class BlockEngine:
         found = found or balanced(seconds) or ()
         return () if found == layers_of_stages(sum(found), strategy.stages) else found
 
+    def _stages(self, asked: Configuration) -> Stages:
+        """Return the stages of any layout.  The latest ones are kept, because a search asks for them in turn."""
+        strategy = replace(asked.strategy, layout=()) if asked.strategy.layout else asked.strategy
+        of_any = Configuration(asked.spec, strategy)
+        if self._latest is None or self._latest[0] != of_any:
+            self._latest = of_any, Stages(self.table, strategy, _rows(asked))
+        return self._latest[1]
+
     def staged(self, asked: Configuration) -> Staged:
         """Return the stages of a configuration.  Raises InputError if layers cannot be cut as it asks."""
         strategy = asked.strategy
         bounds = [0, *accumulate(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))]
-        stages = Stages(self.table, strategy, _rows(asked))
+        stages = self._stages(asked)
         costs = tuple(stages.stage(s, bounds[s], bounds[s + 1]) for s in range(strategy.stages))
         onward, back = stages.sends(bounds)
         return Staged(asked, self.table, costs, tuple(onward), tuple(back), tuple(stages.places))

@@ -23,11 +23,12 @@ def balanced(costs: Sequence[Matrix]) -> tuple[int, ...] | None:
     best = np.full(layers + 1, np.inf)
     best[0] = 0.0
     choices = list[NDArray[np.int64]]()
-    later = np.triu(np.ones((layers + 1, layers + 1), bool), 1)
+    every, empty = np.arange(layers + 1), np.tril_indices(layers + 1)
     for cost in costs:
-        largest = np.where(later, np.maximum(best[:, None], cost), np.inf)
+        largest = np.maximum(best[:, None], cost)
+        largest[empty] = np.inf
         choices.append(largest.argmin(axis=0))
-        best = largest.min(axis=0)
+        best = largest[choices[-1], every]
     if not np.isfinite(best[-1]):
         return None
     ends, end = [layers], layers

@@ -198,10 +198,10 @@ def order_of(
         ran[stage, phase] += 1
     stage_of, phase_of, before, after_of, onto_of = map(tuple, zip(*rows, strict=True))
     makes = tuple(phase == 1 + form.split for phase in phase_of)
-    moments = tuple(
-        _moments([row[:2] for row in rows if device_of[row[0]] == d], form.split, training, joins)
-        for d in range(devices)
-    )
+    runs_of: list[list[tuple[int, int]]] = [[] for _ in range(devices)]
+    for stage, phase, *_ in rows:
+        runs_of[device_of[stage]].append((stage, phase))
+    moments = tuple(_moments(runs, form.split, training, joins) for runs in runs_of)
     return Order(
         stages,
         devices,

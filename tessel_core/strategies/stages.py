@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
 from tessel_core.strategies.blocks import BACKWARD, FORWARD, WEIGHT, Blocks, BlockTable, Joined, Weight
-from tessel_core.strategies.layouts import Matrix, maxima, sums
+from tessel_core.strategies.layouts import Matrix, sums
 from tessel_core.strategies.strategy import Strategy
 from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
+T = TypeVar("T")
 _MIN_JOINED_SHARE = 5e-5
 """Outputs that micro-batches join are ignored below this share of a stage's memory, for example one loss per sample."""
 MAX_BUCKETED_WEIGHTS = 500
@@ -137,6 +139,21 @@ class Stages:
         least = self._blocks[place].least_add
         return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, r, least) for r in rows])
 
+    def column(self, stage: int, name: str) -> Column:
+        """Return a field of `Traffic` for each layer of the short network."""
+        key = "column", name, self._keys[self._classes[stage]]
+        return self._table.once(key, lambda: np.array([getattr(each, name) for each in self.traffic(stage)]))
+
+    def static(self, stage: int) -> float:
+        """Return the bytes of weights, gradients and optimizer state of all layers on one of the stage's devices."""
+        key = "static", self._keys[self._classes[stage]], self.several
+        return self._table.once(key, lambda: sum(self._parts(stage, self.blocks(stage).stands_for)))
+
+    def _parts(self, stage: int, rows: list[int] | NDArray[np.int64]) -> tuple[float, float, float]:
+        """Return `StageCosts.parts` for these layers of the short network."""
+        weights, state = (sum(self.column(stage, name)[rows].tolist()) for name in ("weights", "state"))
+        return weights, float(self.column(stage, "gradients")[rows].sum()) * self.several, state
+
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """Return the costs of a stage with the layers `first` to `last - 1`."""
         rows = self.blocks(stage).stands_for[max(0, first - 1) : last + 1].tobytes()
@@ -148,9 +165,10 @@ class Stages:
         """Return a cache key with everything on which the layout of the stages depends."""
         return tuple(self._keys[place] for place in self._classes) if len(self._keys) > 1 else (*self._keys.values(),)
 
-    def whole(self) -> StageCosts:
-        """Return the costs of all layers as one stage."""
-        return self.stage(0, 0, len(self.blocks(0).stands_for))
+    def per_stage(self, find: Callable[[int], T]) -> list[T]:
+        """Return `find` of each stage.  Stages at places of one class share one call."""
+        found = {place: find(self._classes.index(place)) for place in self._blocks}
+        return [found[place] for place in self._classes]
 
     def seconds(self, stage: int) -> Matrix:
         """Return an array whose element [i, j] is the seconds of a micro-batch in a stage of the layers i to j - 1.
@@ -166,39 +184,36 @@ class Stages:
 
         The stage holds `held` micro-batches.
         """
-        layers, traffic = self.blocks(stage).layers, self.traffic(stage)
-        rows = self.blocks(stage).stands_for
-        kept = np.array([each.weights + each.state + each.gradients for each in traffic])[rows]
-        space = np.maximum(layers.space_forward, layers.space_backward)
-        return sums(kept + held * layers.held) + maxima(space)
+        layers, rows = self.blocks(stage).layers, self.blocks(stage).stands_for
+        weights, state, gradients = (self.column(stage, name) for name in ("weights", "state", "gradients"))
+        return sums((weights + state + gradients)[rows] + held * layers.held) + layers.largest_space
 
     def _stage(self, stage: int, first: int, last: int) -> StageCosts:
         blocks, strategy = self.blocks(stage), self.strategy
         rows = blocks.stands_for[first:last].tolist()
-        mine = [self.traffic(stage)[row] for row in rows]
         runs = self._runs(stage, first, last)
         seconds = [float(each.sum()) for each in runs]
-        adding, copying = (float(sum(getattr(each, name) for each in mine)) for name in ("adding", "copying"))
+        adding, copying, numbers, updated = (
+            float(sum(self.column(stage, name)[rows].tolist())) for name in ("adding", "copying", "numbers", "update")
+        )
         making = WEIGHT if strategy.form.split else BACKWARD
         trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
         if strategy.scatters_at_once:
-            seconds, tail, reducing = self._scattered(runs, mine)
+            seconds, tail, reducing = self._scattered(stage, rows, runs)
             bucket = 0.0
         else:
             tail, reducing, bucket = self._reduced(stage, rows, runs[making])
             # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
         tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
-        numbers = round(sum(each.numbers for each in mine))
-        update = blocks.update(numbers) + sum(each.update for each in mine)
-        weights, state = sum(each.weights for each in mine), sum(each.state for each in mine)
-        gradients = np.array([each.gradients for each in mine])
+        update = blocks.update(round(numbers)) + updated
+        gradients = self.column(stage, "gradients")[rows]
         ends = not first, last == len(blocks.stands_for)
         comes, goes, returns = _boundary(blocks, rows, *ends)
-        reduced = np.array([each.reduced for each in mine])
+        reduced = self.column(stage, "reduced")[rows]
         peak, first_peak = self._peaks(blocks, slice(first, last), gradients if self.several else reduced, bucket)
         back = comes - goes + returns
-        parts = weights, float(gradients.sum()) * self.several, state
+        parts = self._parts(stage, rows)
         peak, first_peak = (peak[0] + comes, peak[1] + back), first_peak + back
         held = float(blocks.held[rows].sum()) + comes - goes
         sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
@@ -206,7 +221,7 @@ class Stages:
         ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
         if strategy.scatters_at_once or not self.several:
             # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
-            gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
+            gone = blocks.gradient_bytes[rows]
             gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
             ahead -= np.cumsum(gone[::-1]) - gone[::-1]
         peak_of_weights = float((ahead + blocks.space[rows[::-1], WEIGHT]).max())
@@ -265,22 +280,24 @@ class Stages:
             _first_talk(weight[::-1], talks[::-1, WEIGHT]),
         )
 
-    def _scattered(self, runs: tuple[Column, Column, Column], mine: list[Traffic]) -> tuple[list[float], float, float]:
+    def _scattered(
+        self, stage: int, rows: list[int], runs: tuple[Column, Column, Column]
+    ) -> tuple[list[float], float, float]:
         """Return the seconds by phase, `tail` and `reducing` if each micro-batch scatters its gradients."""
         strategy, (forward, backward, weight) = self.strategy, runs
-        adding = np.array([each.adding for each in mine]) * self.several
-        scatter = np.array([each.scatter for each in mine])
-        gather = np.array([each.gather for each in mine])
-        copy = np.array([each.copy for each in mine])
-        again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(mine))
+        scatter, gather, copy, adding = (
+            self.column(stage, name)[rows] for name in ("scatter", "gather", "copy", "adding")
+        )
+        adding = adding * self.several
+        again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(rows))
         tail, reducing = float(scatter[0]), 0.0
         if strategy.zero == 3:
             forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
             backward = backward + copy * strategy.reshard
             # The first layer's weights are not gathered before the run starts.  In a pipeline, the last gradients of
             # a run are scattered before the next run starts.
-            forward[0] += gather[0] + sum(each.root for each in mine)
-            forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
+            forward[0] += gather[0] + sum(self.column(stage, "root")[rows].tolist())
+            forward[0] += self.traffic(stage)[rows[0]].first if self.several and strategy.pipeline == 1 else 0.0
             exchanging = np.append(scatter[1:], 0.0) + again
             backward = np.maximum(backward, exchanging - adding)
         elif self.several:
