@@ -28,6 +28,8 @@ from tessel_core.sweeps.pools import WorkerPool
 from tessel_core.sweeps.running import MAX_POOL_BREAKS
 
 Part = tuple[Strategy, ...]
+_FIRST_PART = 32
+"""Configurations of the first part, which are likely fast."""
 _BACKLOG = 2
 """Parts that the pool has per slot, so that no worker waits for its next part."""
 _TICK_S = 0.2
@@ -63,7 +65,7 @@ def _with_blocks(question: bytes) -> tuple[Question, BlockTable]:
 
 def parts_of(question: Question, asked: Sequence[Strategy]) -> list[Part]:
     """Split the strategies into parts: first those that are likely fast, then one part per way to cut the layers."""
-    first = promising(question, asked, BlockTable(question.family, question.spec, question.mesh))
+    first = promising(question, asked, BlockTable(question.family, question.spec, question.mesh))[:_FIRST_PART]
     begun, groups = set(first), dict[tuple[object, ...], list[Strategy]]()
     for each in asked:
         if each not in begun:
