@@ -74,6 +74,8 @@ class MeshCosts(Costs):
     """Measured all-reductions, by size of group. Groups of other sizes use the formulas of rings."""
     _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of the wires of groups."""
+    _computations: dict[tuple[object, ...], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Cache of the seconds of computations."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Return the seconds of an operation on each device. Raises InputError for a device that the mesh lacks."""
@@ -89,7 +91,11 @@ class MeshCosts(Costs):
         device = (*types, *outputs)[0].device
         if device == HOST or operator.view:
             return {device: 0.0}
-        return {device: self.terms(kind, types, outputs, values).seconds}
+        key = kind, *types, *outputs, *values.items()
+        seconds = self._computations.get(key)
+        if seconds is None:
+            seconds = self._computations[key] = self.terms(kind, types, outputs, values).seconds
+        return {device: seconds}
 
     def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
         """Return the transfers of a communication."""

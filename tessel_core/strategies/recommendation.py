@@ -309,7 +309,7 @@ def promising(question: Question, asked: Sequence[Strategy], table: BlockTable) 
 
 
 def in_rounds(first: Sequence[Strategy], asked: Sequence[Strategy]) -> Iterator[list[Strategy]]:
-    """Yield all strategies in rounds, of which each is twice as long as the one before, and at last those not in `first`.
+    """Yield the strategies of `first` in rounds of doubling length, then all others.
 
     Bounds are computed for one round at a time, so short rounds give early answers and long rounds time less.
     """
