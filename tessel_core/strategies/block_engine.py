@@ -11,6 +11,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.ir.builder import collection_paused
 from tessel_core.ir.transforms.pipeline import layers_of_stages
 from tessel_core.model import DeviceMesh
 from tessel_core.scheduling import BASELINES
@@ -165,7 +166,8 @@ class BlockEngine:
         strategy = replace(asked.strategy, layout=()) if asked.strategy.layout else asked.strategy
         of_any = Configuration(asked.spec, strategy)
         if self._latest is None or self._latest[0] != of_any:
-            self._latest = of_any, Stages(self.table, strategy, _rows(asked))
+            with collection_paused():
+                self._latest = of_any, Stages(self.table, strategy, _rows(asked))
         return self._latest[1]
 
     def staged(self, asked: Configuration) -> Staged:
@@ -173,8 +175,9 @@ class BlockEngine:
         strategy = asked.strategy
         bounds = [0, *accumulate(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))]
         stages = self._stages(asked)
-        costs = tuple(stages.stage(s, bounds[s], bounds[s + 1]) for s in range(strategy.stages))
-        onward, back = stages.sends(bounds)
+        with collection_paused():
+            costs = tuple(stages.stage(s, bounds[s], bounds[s + 1]) for s in range(strategy.stages))
+            onward, back = stages.sends(bounds)
         return Staged(asked, self.table, costs, tuple(onward), tuple(back), tuple(stages.places))
 
     def timed(self, every: Sequence[Staged]) -> list[StrategyResult]:

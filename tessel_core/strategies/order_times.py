@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import le
 
 import numpy as np
@@ -86,44 +86,27 @@ class Order:
 
     def ends(self, times: StageTimes) -> Column:
         """Return the end of the last run of each stage in seconds, as an array of shape (stages, configurations)."""
-        count = times.seconds.shape[-1]
-        ends = np.empty((len(self.stage) + 1, count))
-        ends[-1] = 0.0
-        arrives = dict[int, Column]()
-        free: dict[int, Column | float] = defaultdict(float)
-        seconds, onward, sends, joining = times.seconds, times.onward, times.sends, times.joining
-        talks, trailing, talking = times.talks, times.trailing, np.zeros((self.devices, count))
-        later = seconds[:, :ADDING].copy()
-        for stage, phase in {(s, p) for s, p, makes in zip(self.stage, self.phase, self.makes, strict=True) if makes}:
-            later[stage, phase] += seconds[stage, ADDING]
-        runs = zip(self.stage, self.phase, self.turn, self.makes, self.before, self.after, self.onto, strict=True)
-        for run, (stage, phase, turn, makes, before, after, onto) in enumerate(runs):
-            ready = ends[before]
-            if after >= 0:
-                there = arrives.pop(after, None)
-                ready = np.maximum(ready, ends[after] if there is None else there - times.leads[stage, phase])
-            end = ends[run]
-            if makes and not turn:
-                np.add(ready, seconds[stage, phase] + seconds[stage, COPYING], out=end)
-            else:
-                np.add(ready, later[stage, phase], out=end)
-            if joining is not None and phase < 2:
-                end += joining[stage, phase, turn]
-            late: Column | float = 0.0
-            if talks is not None and trailing is not None:
-                # A run's collectives wait for those of the run before.  Its computation waits too, unless its own
-                # collectives outlast it: these end later instead.
-                device = self.device_of[stage]
-                late = np.maximum(talking[device] - ready - talks[stage, phase], 0.0)
-                end += np.where(trailing[stage, phase] > 0, 0.0, late)
-                late = np.where(trailing[stage, phase] > 0, late, 0.0)
-                talking[device] = end + trailing[stage, phase] + late
-            if onto >= 0:
-                gone = np.maximum(end + onward[stage, phase] + late, free[onto]) + sends[stage - phase, phase]
-                free[onto] = arrives[run] = gone
-            elif onto == STAYS:
-                arrives[run] = end + onward[stage, phase] + late
-        return ends[list(self.last)]
+        from tessel_core.strategies.kernels import ends_of_runs
+
+        seconds, onward, sends, leads = map(
+            np.ascontiguousarray, (times.seconds, times.onward, times.sends, times.leads)
+        )
+        none = np.zeros((0, 0, 0))
+        talks, trailing = (
+            (none, none) if times.talks is None or times.trailing is None else (times.talks, times.trailing)
+        )
+        joining = np.zeros((0, 0, 0, 0)) if times.joining is None else times.joining
+        more = map(np.ascontiguousarray, (talks, trailing, joining))
+        links = 1 + max(self.onto)
+        found = ends_of_runs(self._runs, np.array(self.device_of), links, seconds, onward, sends, leads, *more)
+        return found[list(self.last)]
+
+    @cached_property
+    def _runs(self) -> NDArray[np.int64]:
+        """The columns from `stage` to `onto` as rows of an array."""
+        return np.array(
+            (self.stage, self.phase, self.turn, self.makes, self.before, self.after, self.onto), dtype=np.int64
+        )
 
     def busiest(self, seconds: Column) -> Column:
         """Return the seconds per micro-batch of the busiest device, for each configuration.
