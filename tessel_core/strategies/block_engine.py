@@ -265,12 +265,13 @@ def _outcome(order: Order, member: Staged, ends: Column) -> StrategyResult:
 
 def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> float:
     """Return the peak memory of a device in bytes."""
-    stages, most = member.stages, 0.0
+    stages, most, joins = member.stages, 0.0, member.joins
     for moment in order.moments[device]:
         phase, stage = min(1, moment.phase), stages[moment.stage]
         held = sum(stages[s].held * count for s, count in moment.held)
         held += sum(stages[s].kept * count for s, count in moment.kept)
-        held += sum(stages[s].joined_bytes[way] * count for (way, s), count in moment.done)
+        if joins:
+            held += sum(stages[s].joined_bytes[way] * count for (way, s), count in moment.done)
         held -= sum(stages[s].parts[1] for s in mine if s not in moment.made)
         first = moment.stage not in moment.made
         if moment.phase == WEIGHT:

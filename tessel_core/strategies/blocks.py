@@ -558,11 +558,12 @@ class _Simulated:
 
     @cached_property
     def _first_taker(self) -> dict[int, tuple[int, Scope]]:
-        """For each value of the model, the first layer and the first part of the network that use it."""
+        """For each input of the model, the first layer and the first part of the network that use it."""
         found: dict[int, tuple[int, Scope]] = {}
         for op in self._model.program.ops:
             for value in op.inputs:
-                found.setdefault(value, (op.tag.stage or 0, op.tag.scope))
+                if value in self._model.piece_of and value not in found:
+                    found[value] = op.tag.stage or 0, op.tag.scope
         return found
 
     @cached_property
