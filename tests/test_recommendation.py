@@ -32,7 +32,16 @@ from tessel_core.strategies.families import find_family
 from tessel_core.strategies.layouts import balanced, sums
 from tessel_core.strategies.naming import preset_names, preset_network
 from tessel_core.strategies.order_times import StageTimes, counts_for, extrapolated, order_of
-from tessel_core.strategies.recommendation import Candidate, Question, SearchRanges, recommend
+from tessel_core.strategies.recommendation import (
+    Candidate,
+    Question,
+    SearchRanges,
+    asked_strategies,
+    in_rounds,
+    judge,
+    promising,
+    recommend,
+)
 from tessel_core.strategies.searched_order import SEARCHED_PIPELINES, search_order, searched_orders
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
 from tessel_core.workbench.messages.recommendation import order_sentences, refusal
@@ -297,6 +306,30 @@ def test_the_first_answer_is_a_good_one(name: str, batch: int, sizes: dict[str, 
     assert float(news[0].objective or 0) <= found.best.outcome.latency * 1.03
     assert float(news[-1].objective or 0) == found.best.outcome.latency
     assert "timed" in news[0].phase
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v2-lite"])
+def test_a_search_of_many_experts_begins_with_a_good_strategy(name: str) -> None:
+    """One of the first hundred strategies is within 5 % of the fastest, although exchanges of tokens take long."""
+    asked = question(name, EIGHT, 64, layers=6)
+    table = BlockTable(asked.family, asked.spec, asked.mesh)
+    every = asked_strategies(asked)
+    first = promising(asked, every, table)
+    assert len(every) > 1000
+    assert len(set(first)) == len(first)
+    assert set(first) <= set(every)
+    early = judge(asked, first[:100], table, Control())
+    best = recommend(asked, table=table).best
+    assert best is not None
+    assert min(each.outcome.latency for each in early.candidates) <= 1.05 * best.outcome.latency
+
+
+def test_rounds_have_every_strategy_once() -> None:
+    """Rounds double, and the last one has the strategies that are not among the promising ones."""
+    asked = asked_strategies(question("llama-3-8b", EIGHT, 64, layers=8))
+    rounds = list(in_rounds(asked[::-1][:100], asked))
+    assert [len(each) for each in rounds] == [16, 32, 52, len(asked) - 100]
+    assert sorted(map(str, itertools.chain(*rounds))) == sorted(map(str, asked))
 
 
 def test_devices_of_one_stage_are_of_one_kind() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import inferred
@@ -25,6 +26,12 @@ def collection_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@lru_cache(maxsize=50_000)
+def _inferred(kind: str, types: tuple[TensorType, ...], attributes: Attributes) -> tuple[TensorType, ...]:
+    """Return `inferred`, from a cache that all programs share: many programs have the same operations."""
+    return inferred(kind, types, attributes)
 
 
 class ProgramBuilder:
@@ -80,7 +87,7 @@ class ProgramBuilder:
         outputs = self._known.get(key)
         if outputs is None:
             try:
-                outputs = self._known[key] = inferred(kind, types, attributes)
+                outputs = self._known[key] = _inferred(kind, types, attributes)
             except InputError as error:
                 raise InputError(f"operation {len(self._ops)} ({kind})", error.why) from None
         made = self._new(outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ class TensorType:
     dtype: str
     shape: tuple[int, ...]
     device: int
+    bytes: int = field(init=False, repr=False, compare=False)
+    """Size in bytes."""
 
     def __post_init__(self) -> None:
         if self.dtype not in WIDTHS:
@@ -50,6 +52,7 @@ class TensorType:
             raise InputError(f"type {self}", "sizes must be whole numbers of at least 0")
         if self.device < 0:
             raise InputError(f"type {self}", "device must be at least 0")
+        object.__setattr__(self, "bytes", math.prod(self.shape) * WIDTHS[self.dtype])
         if self.bytes > MAGNITUDE:
             raise InputError(f"type {self}", "has more than 2^53 bytes")
 
@@ -58,22 +61,17 @@ class TensorType:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
-    def bytes(self) -> int:
-        """Size in bytes."""
-        return math.prod(self.shape) * WIDTHS[self.dtype]
-
     def on(self, device: int) -> TensorType:
         """Return the same type on device `device`."""
-        return replace(self, device=device)
+        return TensorType(self.dtype, self.shape, device)
 
     def shaped(self, shape: tuple[int, ...]) -> TensorType:
         """Return the same type with another shape."""
-        return replace(self, shape=shape)
+        return TensorType(self.dtype, shape, self.device)
 
     def resized(self, axis: int, size: int) -> TensorType:
         """Return the same type with another size along one axis."""
-        return replace(self, shape=(*self.shape[:axis], size, *self.shape[axis + 1 :]))
+        return self.shaped((*self.shape[:axis], size, *self.shape[axis + 1 :]))
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]@{self.device}"

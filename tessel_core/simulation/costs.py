@@ -81,6 +81,8 @@ class MeshCosts(Costs):
     """Measured all-reduces, by number of devices. For other numbers, the formula of rings is used."""
     _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of the links of each group of devices."""
+    _computations: dict[tuple[object, ...], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Cache of the seconds of computations."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Return the seconds of an operation on each device. Raises InputError for a device that is not in the mesh."""
@@ -96,7 +98,11 @@ class MeshCosts(Costs):
         device = (*types, *outputs)[0].device
         if device == HOST or operator.view:
             return {device: 0.0}
-        return {device: self.terms(kind, types, outputs, values).seconds}
+        key = kind, *types, *outputs, *values.items()
+        seconds = self._computations.get(key)
+        if seconds is None:
+            seconds = self._computations[key] = self.terms(kind, types, outputs, values).seconds
+        return {device: seconds}
 
     def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
         """Return the transfers of a communication, one after the other."""

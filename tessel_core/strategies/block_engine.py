@@ -14,6 +14,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.ir.builder import collection_paused
 from tessel_core.ir.transforms.pipeline import layers_of_stages
 from tessel_core.model import DeviceMesh
 from tessel_core.scheduling import BASELINES
@@ -126,6 +127,7 @@ class BlockEngine:
     def __init__(self, table: BlockTable) -> None:
         self.table = table
         self._least_room = least_room(table.mesh)
+        self._latest: tuple[Configuration, Stages] | None = None
 
     def evaluate(self, configurations: Sequence[Configuration]) -> list[StrategyResult]:
         """Return the result of each configuration.
@@ -140,7 +142,7 @@ class BlockEngine:
         The bound assumes that all devices of the pipeline have the same number of bytes. Raises InputError in the cases
         of `staged`.
         """
-        return Stages(self.table, asked.strategy, _rows(asked)).whole().static / asked.strategy.pipeline
+        return self._stages(asked).static(0) / asked.strategy.pipeline
 
     def with_layout(self, asked: Configuration) -> Configuration:
         """Return the configuration with the number of layers per stage that makes the slowest stage as fast as
@@ -152,7 +154,7 @@ class BlockEngine:
         strategy = asked.strategy
         if strategy.stages == 1:
             return asked
-        stages = Stages(self.table, strategy, _rows(asked))
+        stages = self._stages(asked)
         filled = strategy.micro_batches >= 2 * strategy.stages or strategy.micro_batches
         key = "layout", stages.keys(), strategy.schedule, strategy.pipeline, strategy.stages_per_device, filled
         layout = self.table.once(key, lambda: self._layout(stages))
@@ -161,7 +163,7 @@ class BlockEngine:
     def _layout(self, stages: Stages) -> tuple[int, ...]:
         """Return the best number of layers of each stage, or () if all stages have the same number."""
         strategy = stages.strategy
-        seconds = [stages.seconds(stage) for stage in range(strategy.stages)]
+        seconds = stages.per_stage(stages.seconds)
         found = None
         if strategy.stages_per_device == 1 and math.isfinite(self._least_room):
             count = min(strategy.micro_batches, 2 * strategy.pipeline)
@@ -174,13 +176,23 @@ class BlockEngine:
         found = found or balanced(seconds) or ()
         return () if found == layers_of_stages(sum(found), strategy.stages) else found
 
+    def _stages(self, asked: Configuration) -> Stages:
+        """Return the stages of any layout.  The latest ones are kept, because a search asks for them in turn."""
+        strategy = replace(asked.strategy, layout=()) if asked.strategy.layout else asked.strategy
+        of_any = Configuration(asked.spec, strategy)
+        if self._latest is None or self._latest[0] != of_any:
+            with collection_paused():
+                self._latest = of_any, Stages(self.table, strategy, _rows(asked))
+        return self._latest[1]
+
     def staged(self, asked: Configuration) -> Staged:
         """Return the stages of a configuration. Raises InputError if the layers cannot be divided in this way."""
         strategy = asked.strategy
         bounds = [0, *accumulate(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))]
-        stages = Stages(self.table, strategy, _rows(asked))
-        costs = tuple(stages.stage(s, bounds[s], bounds[s + 1]) for s in range(strategy.stages))
-        onward, back = stages.sends(bounds)
+        stages = self._stages(asked)
+        with collection_paused():
+            costs = tuple(stages.stage(s, bounds[s], bounds[s + 1]) for s in range(strategy.stages))
+            onward, back = stages.sends(bounds)
         return Staged(asked, self.table, costs, tuple(onward), tuple(back), tuple(stages.places))
 
     def timed(self, every: Sequence[Staged]) -> list[StrategyResult]:
@@ -273,12 +285,13 @@ def _outcome(order: Order, member: Staged, ends: Column) -> StrategyResult:
 
 def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> float:
     """Return the peak memory of a device in bytes."""
-    stages, most = member.stages, 0.0
+    stages, most, joins = member.stages, 0.0, member.joins
     for moment in order.moments[device]:
         phase, stage = min(1, moment.phase), stages[moment.stage]
         held = sum(stages[s].held * count for s, count in moment.held)
         held += sum(stages[s].kept * count for s, count in moment.kept)
-        held += sum(stages[s].joined_bytes[way] * count for (way, s), count in moment.done)
+        if joins:
+            held += sum(stages[s].joined_bytes[way] * count for (way, s), count in moment.done)
         held -= sum(stages[s].parts[1] for s in mine if s not in moment.made)
         first = moment.stage not in moment.made
         if moment.phase == WEIGHT:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,6 +37,7 @@ from tessel_core.simulation.live_memory import owners
 from tessel_core.simulation.ranks import RankCosts
 from tessel_core.simulation.streams import simulate_streams
 from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.layouts import Matrix, maxima
 from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.strategy import Semantics, Strategy, with_layers_cut
 from tessel_core.strategies.wiring import Wiring
@@ -201,6 +202,11 @@ class Blocks:
     """Returns the seconds of the optimizer step for a number of weight elements."""
 
     @cached_property
+    def gradient_bytes(self) -> NDArray[np.int64]:
+        """Bytes of the gradients of weights, by row."""
+        return np.array([sum(each.gradient.bytes for each in row) for row in self.weights], np.int64)
+
+    @cached_property
     def layers(self) -> PerLayer:
         """The same columns with one row per layer of the whole network."""
         bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
@@ -223,6 +229,11 @@ class PerLayer:
     space_backward: Column
     weights: Column
     """Bytes of weights."""
+
+    @cached_property
+    def largest_space(self) -> Matrix:
+        """Array whose element [i, j] is the largest temporary space of the layers i to j - 1, forward or backward."""
+        return maxima(np.maximum(self.space_forward, self.space_backward))
 
 
 class BlockTable:
@@ -383,7 +394,7 @@ class _Simulated:
             self._units(),
             adding,
             self._cost("add", (one, one), (one,), {}),
-            self._update,
+            partial(_update_seconds, self._table, self._costs, self._kind, self._step),
         )
 
     def _cost(self, kind: str, types: Types, made: Types, values: Values) -> float:
@@ -634,12 +645,13 @@ class _Simulated:
 
     @cached_property
     def _first_taker(self) -> dict[int, tuple[int, Scope, set[int]]]:
-        """For each value of the model, the first layer and part of the network that use it, and all phases that do."""
+        """For each input of the model, the first layer and part of the network that use it, and all phases that do."""
         found: dict[int, tuple[int, Scope, set[int]]] = {}
         for op in self._model.program.ops:
             for value in op.inputs:
-                known = found.setdefault(value, (op.tag.stage or 0, op.tag.scope, set()))
-                known[2].add(PHASES.get(op.tag.phase, BACKWARD))
+                if value in self._model.piece_of:
+                    known = found.setdefault(value, (op.tag.stage or 0, op.tag.scope, set()))
+                    known[2].add(PHASES.get(op.tag.phase, BACKWARD))
         return found
 
     @cached_property
@@ -704,16 +716,6 @@ class _Simulated:
         """Bytes of the optimizer's state per element of a weight."""
         return 0.0 if self._step is None else self._step.state
 
-    def _update(self, numbers: int) -> float:
-        """Return the seconds of the optimizer's step for one tensor of weights with `numbers` elements."""
-        if self._step is None or not numbers:
-            return 0.0
-        found = 0.0
-        for kind, taken, made, values in self._step.operations:
-            sized = [each.shaped((numbers,)) if each.shape else each for each in taken]
-            found += self._cost(kind, sized, [each.shaped((numbers,)) for each in made], values)
-        return found
-
 
 @dataclass(frozen=True)
 class _Step:
@@ -723,6 +725,21 @@ class _Step:
     """Bytes of the optimizer's state per element of a weight."""
     operations: tuple[tuple[str, Types, Types, Values], ...]
     """Operations of the step for one weight: kind, types of inputs, types of outputs, and attributes."""
+
+
+def _update_seconds(table: BlockTable, costs: RankCosts, device: str, step: _Step | None, numbers: int) -> float:
+    """Return the seconds of the optimizer's step for one tensor of weights with `numbers` elements."""
+    if step is None or not numbers:
+        return 0.0
+
+    def seconds() -> float:
+        found = 0.0
+        for kind, taken, made, values in step.operations:
+            sized = [each.shaped((numbers,)) if each.shape else each for each in taken]
+            found += table.seconds(costs, device, kind, sized, [each.shaped((numbers,)) for each in made], values)
+        return found
+
+    return table.once(("update", device, id(step), numbers), seconds)
 
 
 def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorType]) -> _Step:

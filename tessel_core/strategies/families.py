@@ -369,7 +369,7 @@ class NetworkFamily(Family):
 
     def objection(self, spec: NetworkWork, tensor: int) -> str:
         """Return the objection of the network itself, or an objection to the first weight that does not divide."""
-        return _objection(self.name, replace(spec.options, micro_batch=1, tensor_parallel=tensor))
+        return _objection(self.name, spec.options, tensor)
 
     def shared_side(self, spec: NetworkWork, tensor: int) -> int:
         """Return 0. If an axis does not divide, the error is raised when the optimizer state is divided."""
@@ -392,9 +392,11 @@ class NetworkFamily(Family):
 
 
 @lru_cache(maxsize=256)
-def _objection(family: str, options: GraphSpec) -> str:
+def _objection(family: str, options: GraphSpec, tensor: int) -> str:
+    if options.micro_batch > 1:  # the batch does not matter
+        return _objection(family, replace(options, micro_batch=1), tensor)
     try:
-        TensorParallel(options.tensor_parallel)(GRAPHS[family].program(options))
+        TensorParallel(tensor)(GRAPHS[family].program(replace(options, tensor_parallel=tensor)))
     except InputError as error:
         return str(error)
     return ""

@@ -19,15 +19,15 @@ def balanced(costs: Sequence[Matrix]) -> tuple[int, ...] | None:
         For each stage, an array of shape (layers + 1, layers + 1). Its element [i, j] is the cost of layers i to
         j - 1. It is infinite if these layers do not fit.
     """
+    from tessel_core.strategies.kernels import extended
+
     layers = len(costs[0]) - 1
     best = np.full(layers + 1, np.inf)
     best[0] = 0.0
     choices = list[NDArray[np.int64]]()
-    later = np.triu(np.ones((layers + 1, layers + 1), bool), 1)
     for cost in costs:
-        largest = np.where(later, np.maximum(best[:, None], cost), np.inf)
-        choices.append(largest.argmin(axis=0))
-        best = largest.min(axis=0)
+        best, choice = extended(best, cost)
+        choices.append(choice)
     if not np.isfinite(best[-1]):
         return None
     ends, end = [layers], layers

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import le
 
 import numpy as np
@@ -93,53 +93,21 @@ class Order:
 
         If each run exchanges weights or gradients, it is the end of all exchanges and sums of the stage.
         """
-        count = times.seconds.shape[-1]
-        ends = np.empty((len(self.stage) + 1, count))
-        ends[-1] = 0.0
-        arrives = dict[int, Column]()
-        free: dict[int, Column | float] = defaultdict(float)
-        seconds, onward, sends, joining = times.seconds, times.onward, times.sends, times.joining
-        talks, trailing, talking = times.talks, times.trailing, np.zeros((self.devices, count))
-        later = seconds[:, :ADDING].copy()
-        for stage, phase in {(s, p) for s, p, makes in zip(self.stage, self.phase, self.makes, strict=True) if makes}:
-            later[stage, phase] += seconds[stage, ADDING]
-        runs_of, closing, done = times.exchanging, times.closing, np.zeros((self.stages, count))
-        begun = set[tuple[int, int]]()
-        streams = dict.fromkeys(range(self.devices), np.zeros((0 if closing is None else closing.shape[1] - 1, count)))
-        runs = zip(self.stage, self.phase, self.turn, self.makes, self.before, self.after, self.onto, strict=True)
-        for run, (stage, phase, turn, makes, before, after, onto) in enumerate(runs):
-            ready = ends[before]
-            if after >= 0:
-                there = arrives.pop(after, None)
-                ready = np.maximum(ready, ends[after] if there is None else there - times.leads[stage, phase])
-            end, device, out = ends[run], self.device_of[stage], onward[stage, min(phase, 1)]
-            if runs_of is not None:
-                later_run = int((device, phase) in begun)
-                begun.add((device, phase))
-                moments = (runs_of[stage, later_run, phase] + np.vstack((ready[None], streams[device]))).max(axis=1)
-                end[:], streams[device], out = moments[0], moments[1:-1], moments[-1] - moments[0]
-            elif makes and not turn:
-                np.add(ready, seconds[stage, phase] + seconds[stage, COPYING], out=end)
-            else:
-                np.add(ready, later[stage, phase], out=end)
-            if joining is not None and phase < 2:
-                end += joining[stage, phase, turn]
-            late: Column | float = 0.0
-            if talks is not None and trailing is not None:
-                # A run's collectives wait for those of the run before.  Its computation waits too, unless its own
-                # collectives outlast it: these end later instead.
-                late = np.maximum(talking[device] - ready - talks[stage, phase], 0.0)
-                end += np.where(trailing[stage, phase] > 0, 0.0, late)
-                late = np.where(trailing[stage, phase] > 0, late, 0.0)
-                talking[device] = end + trailing[stage, phase] + late
-            if onto >= 0:
-                gone = np.maximum(end + out + late, free[onto]) + sends[stage - phase, phase]
-                free[onto] = arrives[run] = gone
-            elif onto == STAYS:
-                arrives[run] = end + out + late
-            if closing is not None and run == self.last[stage]:
-                done[stage] = np.maximum(end + closing[stage, 0], (streams[device] + closing[stage, 1:]).max(axis=0))
-        return ends[list(self.last)] if closing is None else done
+        from tessel_core.strategies.kernels import ends_of_stages
+
+        given = (times.seconds, times.onward, times.sends, times.leads)
+        optional = (times.talks, times.trailing, times.joining, times.exchanging, times.closing)
+        axes = (3, 3, 4, 6, 3)
+        more = [np.zeros((0,) * n) if each is None else each for each, n in zip(optional, axes, strict=True)]
+        places = np.array(self.device_of), np.array(self.last)
+        return ends_of_stages(self._runs, *places, 1 + max(self.onto), *map(np.ascontiguousarray, (*given, *more)))
+
+    @cached_property
+    def _runs(self) -> NDArray[np.int64]:
+        """The columns from `stage` to `onto` as rows of an array."""
+        return np.array(
+            (self.stage, self.phase, self.turn, self.makes, self.before, self.after, self.onto), dtype=np.int64
+        )
 
     def busiest(self, seconds: Column) -> Column:
         """Return the seconds per micro-batch of the busiest device, for each configuration.
@@ -217,10 +185,10 @@ def order_of(
         ran[stage, phase] += 1
     stage_of, phase_of, before, after_of, onto_of = map(tuple, zip(*rows, strict=True))
     makes = tuple(phase == 1 + form.split for phase in phase_of)
-    moments = tuple(
-        _moments([row[:2] for row in rows if device_of[row[0]] == d], form.split, training, joins)
-        for d in range(devices)
-    )
+    runs_of: list[list[tuple[int, int]]] = [[] for _ in range(devices)]
+    for stage, phase, *_ in rows:
+        runs_of[device_of[stage]].append((stage, phase))
+    moments = tuple(_moments(runs, form.split, training, joins) for runs in runs_of)
     return Order(
         stages,
         devices,

@@ -86,6 +86,7 @@ def _chain(devices: int, stages_per_device: int, form: StageForm, copy: int) -> 
     return chain, links
 
 
+@lru_cache(maxsize=1024)
 def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageForm) -> MicroBatchPlan:
     """Return the plan of the stages. Only searches get limits on memory, because published orders need none."""
     plan = stage_plan(devices, stages_per_device, form)
@@ -119,6 +120,7 @@ def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_devi
     return None
 
 
+@lru_cache(maxsize=4096)
 def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> str:
     """Return why the scheduler cannot order these stages and micro-batches. Empty if it can."""
     if stage_form(scheduler, devices, micro_batches, stages_per_device) is not None:

@@ -44,8 +44,8 @@ The smaller number gives a first answer early.
 """
 CONFIGURATIONS_PER_SECOND = 300
 """Speed of the search, measured on two cores: 310 for Llama 3.1 70B on 64 H100s, and 360 for DeepSeek-V3 on 2,048."""
-_MAX_PROMISING = 32
-"""Number of configurations that are computed before all others, so that a good answer is known early."""
+_FIRST_ROUND = 16
+"""Configurations of the first round, which are timed before all others, so that a good answer is known early."""
 _CONFIGURATIONS_PER_REPORT = 64
 """Number of configurations whose bounds are computed between two progress reports."""
 TOO_LARGE = "it does not fit into memory"
@@ -298,11 +298,9 @@ def recommend(question: Question, control: Control | None = None, table: BlockTa
     """
     asked = asked_strategies(question)
     table = table or BlockTable(question.family, question.spec, question.mesh)
-    first = promising(question, asked, table)
-    search, begun = _Search(question, Control() if control is None else control, table, len(asked)), set(first)
-    for begin in range(0, len(first), _FIRST_BATCH):
-        search.judge(first[begin : begin + _FIRST_BATCH])
-    search.judge([each for each in asked if each not in begun])
+    search = _Search(question, Control() if control is None else control, table, len(asked))
+    for some in in_rounds(promising(question, asked, table), asked):
+        search.judge(some)
     return together(question, len(asked), [search.judged])
 
 
@@ -319,10 +317,23 @@ def asked_strategies(question: Question) -> list[Strategy]:
 
 
 def promising(question: Question, asked: Sequence[Strategy], table: BlockTable) -> list[Strategy]:
-    """Return the strategies whose step times are computed first, so that a good answer is known early."""
-    rows = min(question.spec.batch // (each.data * each.micro_batches) for each in asked)
-    estimates = Estimates(BlockEngine(table), question.spec, question.devices, rows)
-    return estimates.promising(asked, _least_memory(question), _MAX_PROMISING)
+    """Return the strategies that probably fit, those that are probably the fastest first."""
+    rows = {question.spec.batch // (each.data * each.micro_batches) for each in asked}
+    estimates = Estimates(BlockEngine(table), question.spec, question.devices, min(rows), max(rows))
+    return estimates.ordered(asked, _least_memory(question))
+
+
+def in_rounds(first: Sequence[Strategy], asked: Sequence[Strategy]) -> Iterator[list[Strategy]]:
+    """Yield the strategies of `first` in rounds of doubling length, then all others.
+
+    Bounds are computed for one round at a time, so short rounds give early answers and long rounds time less.
+    """
+    begin, length = 0, _FIRST_ROUND
+    while begin < len(first):
+        yield list(first[begin : begin + length])
+        begin, length = begin + length, 2 * length
+    begun = set(first)
+    yield [each for each in asked if each not in begun]
 
 
 def judge(

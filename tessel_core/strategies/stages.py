@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
 from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blocks, BlockTable, Joined, Unit, Weight
 from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
-from tessel_core.strategies.layouts import Matrix, maxima, sums
+from tessel_core.strategies.layouts import Matrix, sums
 from tessel_core.strategies.strategy import ZERO_STAGES, Strategy
 from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
+T = TypeVar("T")
 _MIN_JOINED_SHARE = 5e-5
 """Outputs that micro-batches join are ignored if they are smaller than this fraction of a stage's memory.
 
@@ -142,6 +143,21 @@ class Stages:
         least = self._blocks[place].least_add
         return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, r, least) for r in rows])
 
+    def column(self, stage: int, name: str) -> Column:
+        """Return a field of `Traffic` for each layer of the short network."""
+        key = "column", name, self._keys[self._classes[stage]]
+        return self._table.once(key, lambda: np.array([getattr(each, name) for each in self.traffic(stage)]))
+
+    def static(self, stage: int) -> float:
+        """Return the bytes of weights, gradients and optimizer state of all layers on one of the stage's devices."""
+        key = "static", self._keys[self._classes[stage]], self.several
+        return self._table.once(key, lambda: sum(self._parts(stage, self.blocks(stage).stands_for)))
+
+    def _parts(self, stage: int, rows: list[int] | NDArray[np.int64]) -> tuple[float, float, float]:
+        """Return `StageCosts.parts` for these layers of the short network."""
+        weights, state = (sum(self.column(stage, name)[rows].tolist()) for name in ("weights", "state"))
+        return weights, float(self.column(stage, "gradients")[rows].sum()) * self.several, state
+
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """Return the costs of a stage that has the layers `first` to `last - 1`."""
         rows = self.blocks(stage).stands_for[max(0, first - 1) : last + 1].tobytes()
@@ -153,9 +169,10 @@ class Stages:
         """Return a cache key of everything on which the best numbers of layers per stage depend."""
         return tuple(self._keys[place] for place in self._classes) if len(self._keys) > 1 else (*self._keys.values(),)
 
-    def whole(self) -> StageCosts:
-        """Return the costs of one stage with all layers."""
-        return self.stage(0, 0, len(self.blocks(0).stands_for))
+    def per_stage(self, find: Callable[[int], T]) -> list[T]:
+        """Return `find` of each stage. Stages at places of one class share one call."""
+        found = {place: find(self._classes.index(place)) for place in self._blocks}
+        return [found[place] for place in self._classes]
 
     def seconds(self, stage: int) -> Matrix:
         """Return an array. Its element [i, j] is the seconds per micro-batch of a stage with the layers i to j - 1.
@@ -171,19 +188,18 @@ class Stages:
 
         Its element [i, j] is the bytes of a stage with the layers i to j - 1 and `held` micro-batches.
         """
-        layers, traffic = self.blocks(stage).layers, self.traffic(stage)
-        rows = self.blocks(stage).stands_for
-        kept = np.array([each.weights + each.state + each.gradients for each in traffic])[rows]
-        space = np.maximum(layers.space_forward, layers.space_backward)
-        return sums(kept + held * layers.held) + maxima(space)
+        layers, rows = self.blocks(stage).layers, self.blocks(stage).stands_for
+        weights, state, gradients = (self.column(stage, name) for name in ("weights", "state", "gradients"))
+        return sums((weights + state + gradients)[rows] + held * layers.held) + layers.largest_space
 
     def _stage(self, stage: int, first: int, last: int) -> StageCosts:
         blocks, strategy = self.blocks(stage), self.strategy
         rows = blocks.stands_for[first:last].tolist()
-        mine = [self.traffic(stage)[row] for row in rows]
         runs = self._runs(stage, first, last)
         seconds = [float(each.sum()) for each in runs]
-        adding, copying = (float(sum(getattr(each, name) for each in mine)) for name in ("adding", "copying"))
+        adding, copying, numbers = (
+            float(sum(self.column(stage, name)[rows].tolist())) for name in ("adding", "copying", "numbers")
+        )
         making = WEIGHT if strategy.form.split else BACKWARD
         trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
         leads = _leads(blocks, runs, first, last)
@@ -202,16 +218,14 @@ class Stages:
             # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
         tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
-        numbers = round(sum(each.numbers for each in mine))
-        update = blocks.update(numbers) + gathering
-        weights, state = sum(each.weights for each in mine), sum(each.state for each in mine)
-        gradients = np.array([each.gradients for each in mine])
+        update = blocks.update(round(numbers)) + gathering
+        gradients = self.column(stage, "gradients")[rows]
         ends = not first, last == len(blocks.stands_for)
         comes, goes, returns = _boundary(blocks, rows, *ends)
-        reduced = np.array([each.reduced for each in mine])
+        reduced = self.column(stage, "reduced")[rows]
         peak, first_peak = self._peaks(stage, slice(first, last), gradients if self.several else reduced, bucket)
         back = comes - goes + returns
-        parts = weights, float(gradients.sum()) * self.several, state
+        parts = self._parts(stage, rows)
         peak, first_peak = (peak[0] + comes, peak[1] + back), first_peak + back
         held = float(blocks.held[rows].sum()) + comes - goes
         sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
@@ -219,7 +233,7 @@ class Stages:
         ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
         if strategy.form.split and (strategy.scatters_at_once or not self.several):
             # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
-            gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
+            gone = blocks.gradient_bytes[rows]
             gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
             ahead -= np.cumsum(gone[::-1]) - gone[::-1]
         peak_of_weights = float((ahead + blocks.space[rows[::-1], WEIGHT]).max())

@@ -128,8 +128,16 @@ class Wiring:
     def send(self, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
         """Return the seconds to send tensors from position `place` of the pipeline to `onward`, on the slowest rank."""
         if (place, onward) not in self._links:
-            pairs = zip(self._workers(place).ravel().tolist(), self._workers(onward).ravel().tolist(), strict=True)
-            known = {self._costs.link(one + 1, other + 1) for one, other in pairs}
+            known = {self._costs.link(one + 1, other + 1) for one, other in self._pairs(place, onward)}
             self._links[place, onward] = [link for link in known if link is not None]
         links = self._links[place, onward]
         return max((sum(link.latency + each.bytes / link.bandwidth for each in tensors) for link in links), default=0.0)
+
+    def _pairs(self, place: int, onward: int) -> list[list[int]]:
+        """Return the positions of devices that send from one place to another, with one pair for each kind of link."""
+        ends = np.column_stack((self._workers(place).ravel(), self._workers(onward).ravel()))
+        if not self._costs.mesh.connections:  # links depend on the kinds, and on whether both devices are on one node
+            nodes = self._nodes[ends]
+            alike = np.column_stack((nodes[:, 0] == nodes[:, 1], self._kinds[ends]))
+            ends = ends[np.unique(alike, axis=0, return_index=True)[1]]
+        return list(ends.tolist())

@@ -28,6 +28,8 @@ from tessel_core.sweeps.pools import WorkerPool
 from tessel_core.sweeps.running import MAX_POOL_BREAKS
 
 Part = tuple[Strategy, ...]
+_FIRST_PART = 32
+"""Configurations of the first part, which are likely fast."""
 _BACKLOG = 2
 """Parts in the pool, divided by the parts that workers evaluate at once.
 
@@ -71,7 +73,7 @@ def parts_of(question: Question, asked: Sequence[Strategy]) -> list[Part]:
     The first part has the strategies that are probably fast. Each other part has the strategies that divide the layers
     in the same way.
     """
-    first = promising(question, asked, BlockTable(question.family, question.spec, question.mesh))
+    first = promising(question, asked, BlockTable(question.family, question.spec, question.mesh))[:_FIRST_PART]
     begun, groups = set(first), dict[tuple[object, ...], list[Strategy]]()
     for each in asked:
         if each not in begun:

@@ -1,0 +1,116 @@
+"""Compiled loops of the strategies. Importing this module takes long, so functions import it when they need it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.compiled import compiled, inlined
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@compiled
+def ends_of_stages(
+    runs: Integers,
+    device_of: Integers,
+    last: Integers,
+    links: int,
+    seconds: Floats,
+    onward: Floats,
+    sends: Floats,
+    leads: Floats,
+    talks: Floats,
+    trailing: Floats,
+    joining: Floats,
+    exchanging: Floats,
+    closing: Floats,
+) -> Floats:
+    """Return the end of each stage in seconds, as an array of shape (stages, configurations).
+
+    Rows of `runs` are stage, phase, turn, makes, before, after and onto of `Order`. `last` has the last run of each
+    stage, and `links` is the number of links. The other arrays are those of `StageTimes`. `talks`, `joining` and
+    `exchanging` are empty if the field is None.
+    """
+    count, devices, talk, join = seconds.shape[2], device_of.max() + 1, talks.size > 0, joining.size > 0
+    exchanges, streams = exchanging.size > 0, max(0, closing.shape[1] - 1)
+    ends, arrives, done = (
+        np.empty((runs.shape[1], count)),
+        np.empty((runs.shape[1], count)),
+        np.empty((last.size, count)),
+    )
+    free, talking = np.zeros((max(1, links), count)), np.zeros((devices, count))
+    moments, after_run = np.zeros((devices, 1 + streams, count)), np.zeros(2 + streams)
+    begun = np.zeros((devices, 3), np.int64)
+    for run in range(runs.shape[1]):
+        stage, phase, turn, makes, before, after, onto = runs[:, run]
+        device, by_link = device_of[stage], after >= 0 and phase < 2 and runs[6, after] != -2
+        for c in range(count):
+            ready, out = ends[before, c] if before >= 0 else 0.0, onward[stage, min(phase, 1), c]
+            if by_link:
+                ready = max(ready, arrives[after, c] - leads[stage, phase, c])
+            elif after >= 0:
+                ready = max(ready, ends[after, c])
+            if exchanges:
+                moments[device, 0, c] = ready
+                _exchange(exchanging[stage, begun[device, phase], phase, :, :, c], moments[device, :, c], after_run)
+                end, out = after_run[0], after_run[1 + streams] - after_run[0]
+            elif makes:
+                end = ready + (seconds[stage, phase, c] + seconds[stage, 3 if turn else 4, c])
+            else:
+                end = ready + seconds[stage, phase, c]
+            if join and phase < 2:
+                end += joining[stage, phase, turn, c]
+            late = 0.0
+            if talk:
+                # A run's collectives wait for those of the run before. Its computation waits too, unless its own
+                # collectives end later than the computation. They then end later instead.
+                late = max(talking[device, c] - ready - talks[stage, phase, c], 0.0)
+                if trailing[stage, phase, c] <= 0:
+                    end += late
+                    late = 0.0
+                talking[device, c] = end + trailing[stage, phase, c] + late
+            if onto >= 0:
+                gone = max(end + out + late, free[onto, c]) + sends[stage - phase, phase, c]
+                free[onto, c] = arrives[run, c] = gone
+            elif onto == -1:
+                arrives[run, c] = end + out + late
+            ends[run, c] = end
+            if run == last[stage]:
+                done[stage, c] = end
+                if exchanges:
+                    moments[device, 0, c] = end
+                    done[stage, c] = (moments[device, :, c] + closing[stage, :, c]).max()
+        begun[device, phase] = 1
+    return done
+
+
+@inlined
+def _exchange(matrix: Floats, moments: Floats, after_run: Floats) -> None:
+    """Fill `after_run` with the max-plus product of a run's matrix and the moments before the run.
+
+    The moments of the streams become those after the run.
+    """
+    for i in range(after_run.size):
+        after_run[i] = -np.inf
+        for j in range(moments.size):
+            after_run[i] = max(after_run[i], matrix[i, j] + moments[j])
+    moments[1:] = after_run[1:-1]
+
+
+@compiled
+def extended(best: Floats, cost: Floats) -> tuple[Floats, Integers]:
+    """Return for each number of layers the least largest cost with one stage more, and the first layer of that stage.
+
+    `best` has the least largest costs without that stage. `cost[i, j]` is the stage's cost with layers i to j - 1.
+    """
+    found, first = np.full(best.size, np.inf), np.zeros(best.size, np.int64)
+    for i in range(best.size):
+        if best[i] == np.inf:
+            continue
+        for j in range(i + 1, best.size):
+            largest = max(best[i], cost[i, j])
+            if largest < found[j]:
+                found[j], first[j] = largest, i
+    return found, first
