@@ -142,7 +142,7 @@ class _SplitSearch:
             self._control.report(phase.name, load, Fraction(max(bound, self._best.bound)))
 
         team = _PROVERS[: effort.workers] if phase.proves else ()
-        verdict, device_of, bound = model.solve(replace(effort, team=team), report)
+        verdict, device_of, bound, _ = model.solve(replace(effort, team=team), report)
         if verdict in (Verdict.IMPOSSIBLE, Verdict.PROVED):
             self._settled.add(resolution)
         if verdict is Verdict.IMPOSSIBLE:
