@@ -28,7 +28,7 @@ _MAX_CANDIDATES = 32
 _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
 """Largest total number of vertices of the minimum cuts for one r, which take a second. A small cut counts as 1,000."""
 
-_RATES = tuple(2.0 ** (-i / 2) for i in range(8, 29))
+_RATES = tuple(2.0 ** (-i / 2) for i in range(6, 29))
 """Rates that the bound on work and cuts tries. The best ones of the published inputs are from 2^-5 to 2^-11."""
 
 
