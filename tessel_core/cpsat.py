@@ -59,6 +59,10 @@ class Effort:
 
     team: tuple[str, ...] = ()
     """Names of the subsolvers, one per worker, instead of CP-SAT's default ones.  A single worker ignores them."""
+    interleaved: bool = False
+    """Whether the workers take turns with all default subsolvers, which include large neighbourhood search.
+
+    Otherwise a single worker only uses one subsolver that branches."""
 
     def within(self, seconds: float) -> Effort:
         """Return this effort with a time limit of at most `seconds`."""
@@ -77,6 +81,11 @@ class Answer:
     def value(self, expression: cp_model.LinearExprT) -> int:
         """Return the value of an expression in the solution."""
         return int(self.solver.value(expression))
+
+    @property
+    def counted_seconds(self) -> float:
+        """Time that the solve took, as repeatable solves count it."""
+        return self.solver.deterministic_time / _DETERMINISTIC_PER_SECOND if self.asked else 0.0
 
     @property
     def bound(self) -> float:
@@ -111,6 +120,7 @@ def ask(
     else:
         parameters.max_time_in_seconds = min(effort.seconds, control.remaining_s)
     parameters.subsolvers.extend(effort.team)
+    parameters.interleave_search = effort.interleaved
     if not effort.relaxation:
         parameters.linearization_level = 0
         if effort.workers > 1:  # most default subsolvers override linearization_level

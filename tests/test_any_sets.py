@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -16,7 +17,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, DevicePool, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.placement.annealing import Heat, coarsened, state_of, tables_of, walk
 from tessel_core.placement.any_sets import AnySetSearch, Way
-from tessel_core.placement.bounds import cut_bound, pigeonhole_bound, priced_work
+from tessel_core.placement.bounds import cut_bound, pigeonhole_bound, priced_work, work_and_cut_bound
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for, fits_memory, measured
 from tessel_core.placement.pipeline import Pipeline, has_unplaceable, within_memory
@@ -24,6 +25,7 @@ from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.split_search import best_split
 
 OBJECTIVES = (THROUGHPUT, FORWARD_BACKWARD)
+Bound = Callable[[Pipeline, float, float, Control], float]
 
 
 def any_sets(seed: int, most: int, pool: DevicePool) -> Pipeline | None:
@@ -154,14 +156,15 @@ def _bounded(seed: int) -> tuple[Pipeline | None, float | None]:
 
 
 @pytest.mark.parametrize("seed", seeds(200))
-def test_pigeonholes_bound_every_split(seed: int) -> None:
+@pytest.mark.parametrize("raised", [pigeonhole_bound, work_and_cut_bound])
+def test_raised_bounds_hold_for_every_split(raised: Bound, seed: int) -> None:
     seed = reaching(seed, lambda each: _bounded(each)[1] is not None)
     pipeline, best = _bounded(seed)
     assert pipeline is not None
     assert best is not None
     known = cut_bound(pipeline, priced_work(pipeline).bound, Control())
     for upper in (best, 1.5 * best):
-        bound = pigeonhole_bound(pipeline, known, upper, Control())
+        bound = raised(pipeline, known, upper, Control())
         assert known <= bound <= best + 1e-9
 
 
@@ -175,3 +178,12 @@ def test_three_groups_on_two_devices_are_bounded_by_the_best_pair() -> None:
     pipeline = pipeline_of(PlacementProblem(graph, DevicePool(2).devices(graph), contiguous=False))
     assert cut_bound(pipeline, 0.0, Control()) == pytest.approx(3.0)
     assert pigeonhole_bound(pipeline, 3.0, 6.0, Control()) == pytest.approx(4.5)
+
+
+def test_two_devices_do_all_the_work_and_pay_for_one_cut_each() -> None:
+    """Six operators of 2 s in a line, with tensors of 1 s: each device takes three and pays for one tensor."""
+    operators = tuple(Operator(name, times=(DeviceTime("accelerator", 2.0),)) for name in "abcdef")
+    edges = tuple(Edge(one, other, cost=1.0) for one, other in pairwise("abcdef"))
+    graph = OperatorGraph("line", operators, edges)
+    pipeline = pipeline_of(PlacementProblem(graph, DevicePool(2).devices(graph), contiguous=False))
+    assert 6.4 < work_and_cut_bound(pipeline, 6.0, 7.0, Control()) <= 7.0

@@ -152,7 +152,7 @@ def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: b
         upper=upper,
         control=Control(),
     )
-    verdict, _, bound = model.solve(Effort(10.0, 1, seed, repeatable=True), lambda load, bound: None)
+    verdict, _, bound, _ = model.solve(Effort(10.0, 1, seed, repeatable=True))
     assert verdict is Verdict.PROVED
     terms = len(problem.graph.operators) + len(pipeline.nets)
     assert bound <= best + 1e-9

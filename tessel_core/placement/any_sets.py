@@ -8,7 +8,7 @@ ways to find another split, and those with more improvements per second are used
 fresh       clusters of any groups, from a random split
 refine      clusters within the devices of a good split, from that split
 combine     clusters within the devices of two good splits, from the better one
-exact       CP-SAT places the groups of the most loaded device and of one to three other devices again
+exact       CP-SAT places the groups of the most loaded device and of some or all other devices again
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _STALLED_CYCLES = 10
 """After this many cycles without a better split, levels get 50 % more steps."""
 _STEPS_PER_SECOND = 4_000_000.0
 """A repeatable search counts its time in steps, at this rate. Usual machines do more."""
-_EXACT_SECONDS = 4.0
-_MAX_FREED_GROUPS = 300
+_EXACT_SECONDS, _MIN_EXACT_SECONDS = 6.0, 0.2
+"""Time limit of the way "exact", and the least time for which it counts, because building a model takes time, too."""
+_MAX_FREED_GROUPS = 400
 """Largest number of groups that CP-SAT places again at once."""
 _MAX_KEPT_SPLITS = 8
 """Number of good splits that are kept. Their loads differ."""
@@ -110,9 +111,9 @@ class AnySetSearch:
             while spent < min(seconds, _PATIENCE_FACTOR * last + _MIN_PATIENCE_SECONDS) and not control.stopped:
                 if self.best.load <= bound * (1 + EQUAL_LOADS):
                     break
-                before, began = self.best.load, control.elapsed_s
-                way, counted = self._cycle(threads, control)
-                spent += counted if self.effort.repeatable else control.elapsed_s - began
+                before = self.best.load
+                way, seconds_spent = self._cycle(threads, control)
+                spent += seconds_spent
                 if self.best.load < before:
                     last = spent
                     control.report(
@@ -122,6 +123,7 @@ class AnySetSearch:
 
     def _cycle(self, threads: ThreadPoolExecutor, control: Control) -> tuple[Way, float]:
         """Try one way on every thread. Return the way and the seconds that count."""
+        began = control.elapsed_s
         choose = np.random.default_rng((self.effort.seed, self._cycles))
         self._cycles += 1
         way = self._way(choose)
@@ -130,8 +132,9 @@ class AnySetSearch:
         else:
             jobs = [threads.submit(self.attempt, way, each, control) for each in choose.spawn(self.effort.workers)]
             tried = [job.result() for job in jobs]
-        splits, seconds = [split for split, _ in tried], max(seconds for _, seconds in tried)
-        better = [self.keep(split) for split in splits if split is not None]
+        better = [self.keep(split) for split, _ in tried if split is not None]
+        counted = max(seconds for _, seconds in tried)
+        seconds = counted if self.effort.repeatable else control.elapsed_s - began
         self._records[way].seconds += seconds
         self._records[way].gains += any(better)
         self._stalled = 0 if any(better) else self._stalled + 1
@@ -158,7 +161,7 @@ class AnySetSearch:
     def attempt(self, way: Way, choose: Generator, control: Control) -> tuple[Split | None, float]:
         """Return a split, if this way finds one, and the seconds that count for the attempt."""
         if way is Way.EXACT:
-            return self._exactly(choose, control), _EXACT_SECONDS
+            return self._exactly(choose, control)
         within, on = self._origin(way, choose)
         hottest = 10 ** choose.uniform(*((-2.7, -1.7) if way is Way.FRESH else (-3.3, -1.7)))
         heat, seconds = Heat(hottest, hottest / 30), 0.0
@@ -179,9 +182,12 @@ class AnySetSearch:
         devices = [np.array(self.kept[i].device_of) for i in chosen]
         return devices[0] * self._tables.pays.size + devices[-1], devices[0]
 
-    def _exactly(self, choose: Generator, control: Control) -> Split | None:
-        """Let CP-SAT place the groups of some devices of a good split again. Return None if it finds no split."""
-        known = self.kept[int(choose.integers(len(self.kept)))]
+    def _exactly(self, choose: Generator, control: Control) -> tuple[Split | None, float]:
+        """Let CP-SAT place the groups of some devices of a good split again. The best split is drawn most often.
+
+        Return a split, if CP-SAT finds one, and the seconds that count.
+        """
+        known = self.kept[min(int(choose.geometric(0.5)), len(self.kept)) - 1]
         moves = Moves(self.parts, known.device_of)
         freed = _freed(moves, choose)
         groups = [v for v, device in enumerate(known.device_of) if device in freed]
@@ -194,20 +200,21 @@ class AnySetSearch:
         model.bound_from_below(least, 0.0)
         model.hint(Split(known.load, (*(known.device_of[v] for v in groups), _OUTSIDE)))
         seed = int(choose.integers(2**31))
-        effort = replace(self.effort, seconds=_EXACT_SECONDS, seed=seed)
-        _, device_of, _ = model.solve(effort, lambda load, bound: None)
+        effort = replace(self.effort, seconds=_EXACT_SECONDS, seed=seed, interleaved=True)
+        _, device_of, _, taken = model.solve(effort)
+        seconds = max(taken, _MIN_EXACT_SECONDS)
         if device_of is None:
-            return None
+            return None, seconds
         on = dict(zip(groups, device_of, strict=False))
-        return measured(self.parts, [on.get(v, device) for v, device in enumerate(known.device_of)])
+        return measured(self.parts, [on.get(v, device) for v, device in enumerate(known.device_of)]), seconds
 
 
 def _freed(moves: Moves, choose: Generator) -> set[int]:
-    """Draw the devices to free: the most loaded one and one to three others, or fewer if they have too many groups."""
+    """Draw the devices to free: the most loaded one and some others, but not those with too many groups."""
     load = moves.load[int(choose.integers(len(moves.load)))]
     top = int(np.argmax(load))
     others = [d for d in moves.devices if d != top]
-    count = min(len(others), int(choose.integers(1, 4)))
+    count = int(choose.integers(1, len(others) + 1)) if others else 0
     freed = {top}
     for device in choose.permutation(others)[:count].tolist():
         if sum(on in freed or on == device for on in moves.on) <= _MAX_FREED_GROUPS:

@@ -1,24 +1,25 @@
 """Lower bounds on the objective that hold for every placement.
 
-There are three arguments. Each also holds for the forward and the backward part of a load alone.
+There are four arguments. Each also holds for the forward and the backward part of a load alone.
 
 - The devices together do all the work (`priced_work`).
-- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`). - If there are more groups
-than devices, some device has several groups. The least load of a device with given groups is a minimum cut too
-(`pigeonhole_bound`).
+- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`).
+- If there are more groups than devices, some device has several groups. The least load of a device with given groups is
+  a minimum cut too (`pigeonhole_bound`).
+- The devices together do all the work and pay for the cuts that go with it (`work_and_cut_bound`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from tessel_core.control import Control
-from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
+from tessel_core.placement.pipeline import EQUAL_LOADS, DeviceClass, Floats, Pipeline
 
 _MAX_PRICES = 256
 _UNITS = 2.0**48
@@ -30,6 +31,9 @@ _MAX_CANDIDATES = 32
 """Largest number of groups from which the pigeonhole argument chooses."""
 _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
 """Largest total number of vertices of the minimum cuts for one r, which take a second. A small cut counts as 1,000."""
+
+_RATES = tuple(2.0 ** (-i / 2) for i in range(6, 29))
+"""Rates that the bound on work and cuts tries. The best ones of the published inputs are from 2^-5 to 2^-11."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,59 @@ def _bound_of_sets(
                     break
         if not loads:
             return 0.0
+
+
+def work_and_cut_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
+    """Return a lower bound from the work and the cuts of all devices together. It is `known` if that is larger.
+
+    It holds for splits with a load of at most `upper`, if k equal devices pay for transfers. Let time(S) be the time of
+    a set S of groups, and T the time of all groups divided by k. For some rate r and each group v, a minimum cut gives
+
+        h(v) = min over sets S with v of cut(S) + r (time(S) - T).
+
+    A device with the set S pays cut(S) >= h(v) - r (time(S) - T) for each v in S. The terms with r add up to 0 or more,
+    because the sum of time(S) over the devices is at most k T. So all cuts together cost at least the sum over the
+    devices of the largest h of a device. The other devices do work of at most `upper` each, so every device does at
+    least some work w. If w > 0, the i devices with the smallest values of the largest h do work of at least i w. Hence
+    the largest h among them is at least the least x for which all groups with h <= x have a time of at least i w.
+    """
+    work, paying = priced_work(pipeline), [c for c, each in enumerate(pipeline.classes) if each.pays]
+    if len(paying) != 1 or not math.isfinite(upper):
+        return known
+    each, price = pipeline.classes[paying[0]], work.price[paying[0]]
+    time = np.where(np.isfinite(each.time), each.time, 0.0)
+    others = (len(each.devices) - 1) * upper + _most_on_hosts(pipeline, time, upper)
+    least = (float(time.sum()) - others) * (1 - EQUAL_LOADS)
+    if not least > 0 or len(time) * MinimumCuts(pipeline, each).size > _MAX_CUT_VERTICES:
+        return known
+    cuts = -math.inf
+    for rate in _RATES:
+        cost = _cost_of_cuts(pipeline, each, rate, least, control)
+        if cost <= cuts:
+            break
+        cuts = cost
+    prices = sum(each * len(kind.devices) for each, kind in zip(work.price, pipeline.classes, strict=True))
+    return max(known, min(upper, work.average + price * cuts / prices))
+
+
+def _cost_of_cuts(pipeline: Pipeline, each: DeviceClass, rate: float, least: float, control: Control) -> float:
+    """Return the least cost of all cuts by `work_and_cut_bound`, if each device of the class does work of `least`."""
+    cuts, values = MinimumCuts(pipeline, replace(each, time=rate * each.time)), list[float]()
+    for group in range(len(each.time)):
+        if control.stopped:
+            return -math.inf
+        values.append(cuts.least_load([group]))
+    time, order = np.where(np.isfinite(each.time), each.time, 0.0), np.argsort(values)
+    reached = np.searchsorted(np.cumsum(time[order]), least * np.arange(1, len(each.devices) + 1))
+    return float(np.array(values)[order[reached]].sum() - rate * time.sum())
+
+
+def _most_on_hosts(pipeline: Pipeline, time: Floats, upper: float) -> float:
+    """Return a bound on the sum of `time` over the groups on hosts, whose loads are at most `upper`."""
+    hosts = [each for each in pipeline.classes if not each.pays]
+    with np.errstate(divide="ignore"):
+        ratios = [float(np.divide(time, each.time, out=np.zeros_like(time), where=time > 0).max()) for each in hosts]
+    return sum(len(each.devices) * upper * ratio for each, ratio in zip(hosts, ratios, strict=True))
 
 
 def _on_hosts(pipeline: Pipeline) -> Floats:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -49,6 +50,17 @@ def _terms(part: Pipeline, upper: float) -> float:
     times = (float(np.minimum(time[np.isfinite(time)] / unit, 1.0).sum()) for time in most)
     held = (float(part.most_memory.sum()) / each.capacity for each in part.classes if each.capacity > 0)
     return max(costs + max(times), *held, 1.0)
+
+
+class Solved(NamedTuple):
+    """Outcome of a model."""
+
+    verdict: Verdict
+    device_of: tuple[int, ...] | None
+    """Device of each group. None if no split was found."""
+    bound: float
+    seconds: float
+    """Time that the solve took, as repeatable solves count it."""
 
 
 class SplitModel:
@@ -293,13 +305,8 @@ class SplitModel:
             devices = [device for each in classes for device in each]
         return {device: seat for seat, device in enumerate(devices)}
 
-    def solve(
-        self, effort: Effort, report: Callable[[float, float], None]
-    ) -> tuple[Verdict, tuple[int, ...] | None, float]:
-        """Solve the model. Return the verdict, the device of each group or None, and the bound.
-
-        `report` is called with (load, bound) for each solution.
-        """
+    def solve(self, effort: Effort, report: Callable[[float, float], None] = lambda load, bound: None) -> Solved:
+        """Solve the model. `report` is called with (load, bound) for each solution."""
         unit = self._unit
 
         def on_solution(load: int, bound: float) -> None:
@@ -307,7 +314,7 @@ class SplitModel:
 
         answer = ask(self._model, effort, self._control, on_solution=on_solution)
         device_of = self._device_of(answer) if answer.verdict.found else None
-        return answer.verdict, device_of, answer.bound * unit
+        return Solved(answer.verdict, device_of, answer.bound * unit, answer.counted_seconds)
 
     def _device_of(self, answer: Answer) -> tuple[int, ...]:
         left = {c: list(each.devices) for c, each in enumerate(self._pipeline.classes)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
-from tessel_core.placement.bounds import cut_bound, highest_load, pigeonhole_bound, priced_work
+from tessel_core.placement.bounds import cut_bound, highest_load, pigeonhole_bound, priced_work, work_and_cut_bound
 from tessel_core.placement.moves import fits_memory, measured
 from tessel_core.placement.pipeline import Best, Pipeline, Split
 from tessel_core.placement.split_model import Resolution, SplitModel
@@ -77,13 +77,13 @@ class _SplitSearch:
         self._best = Best(start, max(sum(self._bounds), priced_work(pipeline).bound), False)
         self._settled = set[Resolution]()
         self._any_sets: AnySetSearch | None = None
-        self._counted = False
+        self._raised = False
 
     def run(self) -> Best:
         """Run the phases until the split is proved or time ends. Return the best split and bound."""
         left = self._effort.seconds
         for number, phase in enumerate(_CHAINS if self._contiguous else _ANY_SETS):
-            self._count_pigeonholes()
+            self._raise_bounds()
             if self._best.complete or self._best.is_optimal or self._control.stopped:
                 break
             if phase.resolution in self._settled:
@@ -98,13 +98,14 @@ class _SplitSearch:
             left = max(0.0, left - seconds)
         return replace(self._best, complete=self._best.complete or self._best.is_optimal)
 
-    def _count_pigeonholes(self) -> None:
-        """Raise the bounds by the pigeonhole bound, once a split is known."""
-        if self._best.split is None or self._counted:
+    def _raise_bounds(self) -> None:
+        """Raise the bounds by those that need a known split, once there is one."""
+        if self._best.split is None or self._raised:
             return
-        upper, self._counted = self._best.split.load, True
-        bounds = zip(self._parts, self._bounds, strict=True)
-        self._bounds = [pigeonhole_bound(part, bound, upper, self._control) for part, bound in bounds]
+        upper, self._raised = self._best.split.load, True
+        for raised in (pigeonhole_bound, work_and_cut_bound):
+            bounds = zip(self._parts, self._bounds, strict=True)
+            self._bounds = [raised(part, bound, upper, self._control) for part, bound in bounds]
         self._best = replace(self._best, bound=min(max(self._best.bound, sum(self._bounds)), upper))
 
     def _search(self, seconds: float) -> float:
@@ -142,7 +143,7 @@ class _SplitSearch:
             self._control.report(phase.name, load, Fraction(max(bound, self._best.bound)))
 
         team = _PROVERS[: effort.workers] if phase.proves else ()
-        verdict, device_of, bound = model.solve(replace(effort, team=team), report)
+        verdict, device_of, bound, _ = model.solve(replace(effort, team=team), report)
         if verdict in (Verdict.IMPOSSIBLE, Verdict.PROVED):
             self._settled.add(resolution)
         if verdict is Verdict.IMPOSSIBLE:
