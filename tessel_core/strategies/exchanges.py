@@ -47,6 +47,12 @@ class Step:
     copying: float
     """Seconds to copy the scattered gradients of the first micro-batch."""
 
+    @property
+    def row(self) -> tuple[float, ...]:
+        """The fields as the kernel `moments_after` reads them."""
+        own = self.seconds, self.gap, self.late, self.copy, self.adding, self.copying
+        return *own, *self.gather, *self.scatter, *self.ready
+
 
 @dataclass(frozen=True, slots=True)
 class Exchanging:
@@ -76,21 +82,22 @@ def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], stream
     `onward` has the seconds from the end of the computation until the outputs are ready, for each phase.  `turns` says
     that the backward pass of the stage follows its forward pass, whose last layers it waits for before it gathers.
     """
+    from tessel_core.strategies.kernels import moments_after
+
     backward, weight = phases[BACKWARD], phases[WEIGHT]
     made = _scattering((*backward, *weight))
     before = {FORWARD: (), BACKWARD: made, WEIGHT: _scattering((*weight, *backward))}
-    runs = np.full((2, len(phases), 2 + streams, 1 + streams), -inf)
+    runs = np.empty((2, len(phases), 2 + streams, 1 + streams))
     for phase, steps in enumerate(phases):
-        alike = not before[phase]
-        for later in (1,) if alike else (0, 1):
+        rows, waits = _rows(steps, streams), turns and phase == BACKWARD
+        for later in (1, 0):
+            if not later and not before[phase]:
+                runs[0, phase] = runs[1, phase]
+                continue
             waiting = before[phase] if later else _scattering(backward) if phase == WEIGHT else ()
-            for column in range(1 + streams):
-                free = [0.0 if each == column else -inf for each in range(1 + streams)]
-                runs[later, phase, :, column] = _after(
-                    steps, free, waiting, onward[phase], first=not later, waits=turns and phase == BACKWARD
-                )
-        if alike:
-            runs[0, phase] = runs[1, phase]
+            runs[later, phase] = moments_after(
+                rows, _rows(waiting, streams), streams, onward[phase], not later, waits, _SCATTERING_STEPS
+            )
     closing = []
     for column in range(1 + streams):
         free = [0.0 if each == column else -inf for each in range(1 + streams)]
@@ -99,6 +106,10 @@ def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], stream
             done = max(done, end) + step.adding
         closing.append(max(done, *free[1:]))
     return Exchanging(runs, tuple(closing))
+
+
+def _rows(steps: Sequence[Step], streams: int) -> Column:
+    return np.array([step.row for step in steps]).reshape(len(steps), 6 + 3 * streams)
 
 
 def _scattering(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -116,50 +127,3 @@ def _pending(steps: Sequence[Step], free: Sequence[float]) -> list[tuple[float, 
         found.insert(0, (max(ends), step))
         ends = [end - seconds for end, seconds in zip(ends, step.scatter, strict=True)]
     return found
-
-
-def _after(
-    steps: Sequence[Step], free: Sequence[float], before: Sequence[Step], onward: float, *, first: bool, waits: bool
-) -> list[float]:
-    """Return the moments after a run that starts when the device and the streams are `free`.
-
-    The gradients of the steps `before` are still to be added.  `first` says that it is the first micro-batch, and
-    `waits` that the first gathers wait for the device.
-    """
-    computed, streams, waiting = free[0], list(free[1:]), _pending(before, free[1:])
-    gathered, done = -inf, computed if waits else -inf
-    for number, step in enumerate(steps):
-        if not number:
-            gathered = _exchange(streams, step.gather, (done,) * len(streams))
-        start, coming = _added(computed, waiting, first) if number else computed, -inf
-        if number + 1 < len(steps):
-            coming = _exchange(streams, steps[number + 1].gather, (done,) * len(streams))
-            # The device issues the gather in order, so it waits for the last result as well.
-            start = max(start, done) if coming > -inf else start
-        if step.copy:
-            start = max(start, gathered) + step.copy
-        start = max(start, computed + step.gap) if number else start + step.gap
-        computed = start + step.seconds - step.gap
-        done, gathered = computed + step.late, coming
-        if any(step.scatter):
-            end = _exchange(streams, step.scatter, [computed + each for each in step.ready])
-            waiting.append((end, step))
-    ready = computed + onward
-    return [_added(computed, waiting, first), *streams, ready]
-
-
-def _exchange(streams: list[float], seconds: Streams, after: Sequence[float]) -> float:
-    """Occupy the streams for an exchange that starts `after` these moments.  Return its end."""
-    end = -inf
-    for number, each in enumerate(seconds):
-        if each:
-            end = streams[number] = max(streams[number], after[number]) + each
-    return end
-
-
-def _added(computed: float, waiting: list[tuple[float, Step]], first: bool) -> float:
-    """Return the moment at which the gradients of all but the latest steps are added to their sums."""
-    while len(waiting) > _SCATTERING_STEPS:
-        end, step = waiting.pop(0)
-        computed = max(computed, end) + (step.copying if first else step.adding)
-    return computed

@@ -114,3 +114,78 @@ def extended(best: Floats, cost: Floats) -> tuple[Floats, Integers]:
             if largest < found[j]:
                 found[j], first[j] = largest, i
     return found, first
+
+
+@inlined
+def _occupy(free: Floats, step: Floats, offset: int, after: float, ready: int) -> float:
+    """Let the streams exchange, and return the end of the exchange, or -inf if there is none.
+
+    Element `offset + s` of `step` has the seconds of stream s. An exchange starts when its stream is free, and not
+    before `after`. If `ready` is not 0, element `ready + s` is added to `after`.
+    """
+    end = -np.inf
+    for s in range(free.size):
+        if step[offset + s]:
+            start = after + step[ready + s] if ready else after
+            free[s] = max(free[s], start) + step[offset + s]
+            end = max(end, free[s])
+    return end
+
+
+@inlined
+def _add(computed: float, scattered: Floats, added: int, pending: int) -> tuple[float, int]:
+    """Add gradients to their sums, from number `added` to `pending` - 1. Return the end and the new `added`.
+
+    Columns of `scattered` are the moment at which gradients are scattered, and the seconds to add them.
+    """
+    while added < pending:
+        computed = max(computed, scattered[added, 0]) + scattered[added, 1]
+        added += 1
+    return computed, added
+
+
+@compiled
+def moments_after(
+    steps: Floats, before: Floats, streams: int, onward: float, first: bool, waits: bool, scattering: int
+) -> Floats:
+    """Return the max-plus matrix of a run, shaped (2 + streams, 1 + streams), as in `Exchanging.runs`.
+
+    Rows of `steps` are `Step.row`. The gradients of the steps `before` are still to be added. `first` is set for the
+    first micro-batch. With `waits`, the first gathers wait for the device. The gradients of the latest `scattering`
+    steps are not added yet.
+    """
+    found, scattered = np.empty((2 + streams, 1 + streams)), np.empty((len(before) + len(steps), 2))
+    adding, gather, scatter, ready = 5 if first else 4, 6, 6 + streams, 6 + 2 * streams
+    for column in range(1 + streams):
+        free, computed = np.full(streams, -np.inf), -np.inf
+        if column:
+            free[column - 1] = 0.0
+        else:
+            computed = 0.0
+        at, added, waiting = free.copy(), 0, len(before)
+        for i in range(len(before) - 1, -1, -1):
+            scattered[i] = at.max(), before[i, adding]
+            at -= before[i, scatter:ready]
+        gathered, done = -np.inf, computed if waits else -np.inf
+        for number in range(len(steps)):
+            step, start, coming = steps[number], computed, -np.inf
+            if number:
+                start, added = _add(computed, scattered, added, waiting - scattering)
+            else:
+                gathered = _occupy(free, step, gather, done, 0)
+            if number + 1 < len(steps):
+                coming = _occupy(free, steps[number + 1], gather, done, 0)
+                # The device issues the gather in order, so it waits for the last result as well.
+                start = max(start, done) if coming > -np.inf else start
+            if step[3]:
+                start = max(start, gathered) + step[3]
+            start = max(start, computed + step[1]) if number else start + step[1]
+            computed = start + step[0] - step[1]
+            done, gathered = computed + step[2], coming
+            if step[scatter:ready].any():
+                scattered[waiting] = _occupy(free, step, scatter, computed, ready), step[adding]
+                waiting += 1
+        found[0, column], _ = _add(computed, scattered, added, waiting - scattering)
+        found[1:-1, column] = free
+        found[-1, column] = computed + onward
+    return found
