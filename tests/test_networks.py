@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -25,6 +26,7 @@ from tessel_core.model import Communication, Placement, Transfers
 from tessel_core.networks.evoformer_network import EvoformerSpec, Heads, evoformer
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
+from tessel_core.networks.modules import Network
 from tessel_core.networks.program_graph import graph_of
 from tessel_core.networks.resnet import ResNetSpec, resnet
 from tessel_core.networks.swin import SwinSpec, swin
@@ -346,3 +348,16 @@ def test_every_family_is_simulated_and_says_what_it_cannot(family: str) -> None:
     with pytest.raises(InputError):
         known.spec(size="none")
     assert known.objection(spec, 7) != known.objection(spec, 1) == ""
+
+
+def test_presets_of_all_families_have_different_names() -> None:
+    names = Counter(name for family in GRAPHS.values() for name in family.presets)
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_weight_name_that_is_used_twice_is_refused() -> None:
+    net = Network("twice", "fp32")
+    x = net.input("x", "fp32", (2, 4))
+    net.linear("up", x, 8)
+    with pytest.raises(InputError, match=r"^up.weight: is already an input of this network"):
+        net.linear("up", x, 8)

@@ -35,6 +35,7 @@ from tessel_core.model import (
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling.order import run_in_order
 from tessel_core.scheduling.tessel import TesselConfig
 
 
@@ -572,3 +573,19 @@ def test_more_micro_batches_than_a_model_holds_are_scheduled_soon_and_cancelled_
     assert run.report is not None
     assert run.report.solution is not None
     assert broken_rules(run.report.solution) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda runs: runs[:-1], "is missing in the order"),
+        (lambda runs: [*runs, runs[0]], "occurs twice in the order"),
+        (lambda runs: runs[::-1], "must come before"),
+    ],
+)
+def test_an_order_without_each_run_once_in_the_order_of_dependencies_is_refused(change, why: str) -> None:
+    plan = load_sample("v-shape-4")
+    runs = [(b, m) for m in range(2) for b in plan.topological_order]
+    assert run_in_order(plan, 2, runs).min() >= 0
+    with pytest.raises(ValueError, match=why):
+        run_in_order(plan, 2, change(runs))

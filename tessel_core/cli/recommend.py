@@ -276,7 +276,7 @@ def _show(
         for line in refusal(found):
             screen.print(line, soft_wrap=True)
         return
-    rows = table("", "step", "tokens/s", "MFU", "memory", "strategy", padding=(0, 1))
+    rows = table("", "step", "tokens/s per GPU", "MFU", "memory", "strategy", padding=(0, 1))
     named = [("fastest", question, found.best)]
     if half is not None and half.best is not None:
         named.append(("half the devices", half.question, half.best))

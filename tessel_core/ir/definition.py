@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role
 from tessel_core.ir.program import AttributeValue, Program, Tag
@@ -53,7 +54,9 @@ class Definition:
         return "/".join((*self._path, name))
 
     def input(self, name: str, dtype: str, shape: tuple[int, ...], role: Role = SAMPLES) -> int:
-        """Add an input of the program and return its value."""
+        """Add an input of the program and return its value. Raises InputError if an input has this name already."""
+        if name in self._inputs:
+            raise InputError(name, "is already an input of this network, so choose another name")
         self._inputs[name] = self._build.input(name, TensorType(dtype, shape, 1))
         self._roles[name] = role
         return self._inputs[name]

@@ -23,20 +23,28 @@ Shape = TypeVar("Shape")
 def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run]) -> IntColumn:
     """Return the earliest starts, shaped (micro-batches, blocks), if each device keeps the given order.
 
-    `order` lists every run once, with predecessors before successors. Only the order on each device matters.
+    `order` lists every run once, with predecessors before successors. Only the order on each device matters. Raises
+    ValueError if a run is missing, occurs twice, or comes before one of its predecessors.
     """
     starts = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
-    ends: list[list[int]] = [[0] * len(plan.blocks) for _ in range(micro_batches)]
+    ends: list[list[int]] = [[-1] * len(plan.blocks) for _ in range(micro_batches)]
     free = [0] * len(plan.devices)
     for b, m in order:
         block = plan.blocks[b]
         start = max(free[d] for d in block.devices)
         for before, lag in plan.predecessors[b]:
+            if ends[m][before] < 0:
+                raise ValueError(f"{plan.blocks[before].name} of micro-batch {m} must come before {block.name}")
             start = max(start, ends[m][before] + lag)
+        if ends[m][b] >= 0:
+            raise ValueError(f"{block.name} of micro-batch {m} occurs twice in the order")
         starts[m, b] = start
         end = ends[m][b] = start + block.duration
         for d in block.devices:
             free[d] = end
+    missing = next(((b, m) for m, row in enumerate(ends) for b, end in enumerate(row) if end < 0), None)
+    if missing is not None:
+        raise ValueError(f"{plan.blocks[missing[0]].name} of micro-batch {missing[1]} is missing in the order")
     return starts
 
 

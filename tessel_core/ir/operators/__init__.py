@@ -4,7 +4,7 @@ Functions, norms, reductions, attention, windows and the choice of experts are c
 rounded once, as frameworks do. FLOPs count the arithmetic steps in an operator's definition.
 """
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, nearest
 from tessel_core.ir.operators.attention import ATTENTION
 from tessel_core.ir.operators.attention_steps import ATTENTION_STEPS
 from tessel_core.ir.operators.basic import BASIC
@@ -37,9 +37,10 @@ _COST_ATTRIBUTES = (CASTS, FORMAT, FUSED, KERNEL)
 
 
 def find_operator(kind: str) -> Operator:
-    """Return the operator with the name `kind`. If there is none, raise InputError with all known names."""
+    """Return the operator with the name `kind`. If there is none, raise InputError with the most similar names."""
     if kind not in OPERATORS:
-        raise InputError(f"operator {kind}", f"is not known, known are {', '.join(sorted(OPERATORS))}")
+        hint = nearest(kind, OPERATORS, f"choose from {', '.join(sorted(OPERATORS))}")
+        raise InputError(f"operator {kind}", f"is not known, {hint}")
     return OPERATORS[kind]
 
 

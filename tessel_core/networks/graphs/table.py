@@ -32,7 +32,21 @@ from tessel_core.networks.swin import SWIN
 from tessel_core.networks.vit import CLIP, VIT
 from tessel_core.options import changed_options, check_options, config_from
 
-_OWN = {family.name: family for family in (GPT, LLAMA, MOE, VIT, CLIP, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
+_FAMILIES = (
+    GPT,
+    LLAMA,
+    MOE,
+    VIT,
+    CLIP,
+    MT5,
+    FLAVA,
+    EVOFORMER,
+    SWIN,
+    RESNET,
+    MLP,
+)
+"""Add a family of this package here."""
+_OWN = {family.name: family for family in _FAMILIES}
 GRAPHS = Extended("tessel.networks", "network", GraphFamily, _OWN, check_family)
 """All families by name. Families of other packages come last. Forms, command line, samples and tests use this table."""
 
