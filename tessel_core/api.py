@@ -231,7 +231,7 @@ def simulate(
     unknown = sizes.keys() - {size.name for size in family.sizes} - {*family.options}
     if unknown:
         known = ", ".join([*(size.name for size in family.sizes), *family.options])
-        raise InputError(sorted(unknown)[0], f"is no size of {network}, known are {known}")
+        raise InputError(sorted(unknown)[0], f"is no size of {network}, choose from {known}")
     devices = find_mesh(mesh) if isinstance(mesh, str) else mesh
     return simulate_strategy(family, family.spec(**sizes), strategy or Strategy(), devices, overlap=overlap)
 

@@ -30,7 +30,7 @@ class InputError(ValueError):
 def find(table: Mapping[str, T], name: str, what: str) -> T:
     """Return the entry called `name`.  Raises InputError with the known names if there is none."""
     if name not in table:
-        raise InputError(what, f"{name!r} is not known, known are {', '.join(table)}")
+        raise InputError(what, f"{name!r} is not known, choose from {', '.join(table)}")
     return table[name]
 
 

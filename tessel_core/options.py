@@ -131,7 +131,7 @@ def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
     keys, arguments = option_keys(config), dict[str, Any]()
     for key in values:
         if key not in keys:
-            raise InputError(key, f"is no option here, known are {', '.join(keys) or 'none'}")
+            raise InputError(key, f"is no option here, choose from {', '.join(keys) or 'none'}")
     for key, (name, (shown, default)) in zip(keys, options_of(config).items(), strict=True):
         if key in values:
             arguments[name] = _converted(values[key], int if shown.numbers else type(default))

@@ -71,7 +71,7 @@ def test_an_option_keeps_its_key_when_its_field_is_renamed() -> None:
     assert search_options(After(7)) == search_options(Before(7)) == {"seed": 7}
     assert changed_options(After(7)) == changed_options(Before(7))
     assert config_from(After, changed_options(Before(7))) == After(7)
-    with pytest.raises(InputError, match="first_seed: is no option here, known are seed"):
+    with pytest.raises(InputError, match="first_seed: is no option here, choose from seed"):
         config_from(After, {"first_seed": 7})
 
 
@@ -337,7 +337,7 @@ def test_an_opened_schedule_is_judged_again() -> None:
         ({"options": {"magic": {}}}, "options: 'magic' is not known"),
         (
             {"options": {"tessel": {"speed": 3}}},
-            "options.tessel: speed: is no option here, known are objective, max_unroll",
+            "options.tessel: speed: is no option here, choose from objective, max_unroll",
         ),
         (
             {"options": {"tessel": {"max_unroll": 99}}},
@@ -348,7 +348,7 @@ def test_an_opened_schedule_is_judged_again() -> None:
             {"options": {"tessel": {"max_unroll": True}}},
             "options.tessel: Largest repeat: must be of type int",
         ),
-        ({"options": {"gpipe": {"seed": 1}}}, "options.gpipe: seed: is no option here, known are none"),
+        ({"options": {"gpipe": {"seed": 1}}}, "options.gpipe: seed: is no option here, choose from none"),
     ],
 )
 def test_what_this_program_does_not_know_is_told(change: dict[str, Any], complaint: str) -> None:

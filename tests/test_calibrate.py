@@ -132,7 +132,7 @@ def test_correlation_does_not_see_a_common_factor_and_errors_do() -> None:
 
 
 def test_unknown_parameters_and_no_runs_are_refused() -> None:
-    with pytest.raises(InputError, match="'speed' is not a parameter, known are backward, bandwidth, "):
+    with pytest.raises(InputError, match="'speed' is not a parameter, choose from backward, bandwidth, "):
         calibrated(SHEET, made_runs(SHEET), THERE, (*DEVICE, "speed"))
     with pytest.raises(InputError, match="calibration: has no runs"):
         calibrated(SHEET, [], THERE)

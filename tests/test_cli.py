@@ -222,7 +222,7 @@ BROKEN = {
         (["schedule", "."], "error: .: is a folder, not a file"),
         (
             ["schedule", "v.json", "--scheduler", "magic"],
-            "error: --scheduler: 'magic' is not known, known are tessel, ",
+            "error: --scheduler: 'magic' is not known, choose from tessel, ",
         ),
         (["schedule", "v.json", "--scheduler", "1f1b+"], "error: scheduler 1f1b+: does not apply to plan v-shape-4: "),
         (

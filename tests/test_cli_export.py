@@ -103,7 +103,7 @@ def test_what_is_exported_is_judged_by_us_not_by_its_file(tessel: Tessel) -> Non
     ("words", "why"),
     [
         (["s.json"], "error: tessel export: needs --out FILE, or --to with one of tessel-schedule, "),
-        (["s.json", "--to", "gif", "--out", "s.gif"], "error: --to: 'gif' is not known, known are tessel-schedule, "),
+        (["s.json", "--to", "gif", "--out", "s.gif"], "error: --to: 'gif' is not known, choose from tessel-schedule, "),
         (["s.json", "--out", "mine.json"], "error: mine.json: has no known suffix; give --to, "),
         (["s.json", "--to", "csv", "--json"], "error: --json: describes the written file, so it needs --out"),
         (["s.json", "--to", "png"], "error: --out: is missing: png is a binary format and is not printed to stdout"),

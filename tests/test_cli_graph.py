@@ -106,11 +106,11 @@ def test_a_published_graph_can_be_looked_at_but_not_kept(tessel: Tessel) -> None
     [
         (("gtp",), "error: graph: 'gtp' is neither a network nor a file, did you mean gpt?"),
         (("???",), "error: graph: '???' is neither a network nor a file, `tessel graph` lists the networks"),
-        (("gpt", "--preset", "swin-t"), "error: --preset: 'swin-t' is not known, known are gpt2-small"),
+        (("gpt", "--preset", "swin-t"), "error: --preset: 'swin-t' is not known, choose from gpt2-small"),
         (("g.json", "--set", "layers=3"), "error: --set: is for networks and ONNX models, and g.json is neither"),
         (("g.json", "--preset", "gpt2-xl"), "error: --preset: is for networks, and g.json is not one"),
         (("gpt", "--set", "layers"), "error: --set: must be OPTION=VALUE, got 'layers'"),
-        (("gpt", "--set", "depth=3"), "error: depth: is no option here, known are micro_batch"),
+        (("gpt", "--set", "depth=3"), "error: depth: is no option here, choose from micro_batch"),
         (("gpt", "--set", "layers=many"), "error: --set layers: must be of type int, got 'many'"),
         (("gpt", "--set", "heads=5"), "error: Heads: must divide the hidden size, which is 768, got 5"),
         (

@@ -122,7 +122,7 @@ def test_a_model_is_checked_and_what_it_leaves_open_is_noted(tessel: Tessel) -> 
     ("words", "why"),
     [
         (("place", "p.json", "--objective", "speed"), "'speed' is not known"),
-        (("place", "p.json", "--placer", "magic"), "'magic' is not known, known are dp"),
+        (("place", "p.json", "--placer", "magic"), "'magic' is not known, choose from dp"),
         (("place", "p.json", "--accelerators", "0", "--cpus", "0"), "there are none"),
         (("place", "p.json", "--memory", "-1"), "must not be negative"),
         (("place", "p.json", "--cpus", "0"), "operator 8: fits nowhere"),

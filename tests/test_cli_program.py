@@ -91,7 +91,7 @@ def test_groups_of_devices(tessel: Tessel, degree: int) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("mlp", *ASKED[2:]), "error: hidden: is no option here, known are"),
+        (("mlp", *ASKED[2:]), "error: hidden: is no option here, choose from"),
         (("program", "gpt", *ASKED[-4:]), "error: p.json: belongs to another graph than gpt with these options"),
         ((*ASKED[:-1], "plan.json"), "error: plan.json: is a plan, but a schedule is needed"),
         ((*ASKED[:-3], "s.json", *ASKED[-2:]), "error: s.json: is a schedule, but a placement is needed"),

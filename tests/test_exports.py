@@ -67,7 +67,7 @@ def test_text_is_utf_8_and_what_cannot_be_made_says_why(name: str) -> None:
 def test_an_unknown_export_names_the_known_ones() -> None:
     report = answered()
     assert report.solution is not None
-    with pytest.raises(InputError, match="export: 'gif' is not known, known are tessel-schedule, html, chrome-trace"):
+    with pytest.raises(InputError, match="export: 'gif' is not known, choose from tessel-schedule, html, chrome-trace"):
         export_schedule("gif", report.solution, report)
 
 

@@ -241,7 +241,7 @@ def test_printed_programs_are_read_back(degrees: tuple[int, int, int, int]) -> N
             lambda: GptSpec(2, 8, 4, 7, 3, dtype="int8"),
             "dtype: must be one of fp64, fp32, tf32, bf16, fp16, got 'int8'",
         ),
-        (lambda: gpt_spec("gpt5"), f"model: 'gpt5' is not known, known are {', '.join(GPT_SPECS)}"),
+        (lambda: gpt_spec("gpt5"), f"model: 'gpt5' is not known, choose from {', '.join(GPT_SPECS)}"),
         (
             lambda: gpt_decode(small_gpt(2, 1), 5),
             "tokens: 5 and 1 more must be at most 5, the number of positions",

@@ -242,7 +242,7 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("--size gpt5", "--size: 'gpt5' is not known, known are gpt2, "),
+        ("--size gpt5", "--size: 'gpt5' is not known, choose from gpt2, "),
         ("--width 512", "--width: is not a size of gpt, which has size, layers, hidden"),
         ("--heads 7", "heads: hidden size 768 does not divide into 7 equal heads"),
         ("--tensor 5", "12 heads do not divide among 5 devices"),
@@ -285,6 +285,6 @@ def test_a_grid_of_gpts_is_swept(tessel: Tessel) -> None:
 
 
 def test_sizes_that_are_not_known_are_refused() -> None:
-    with pytest.raises(InputError, match="known are gpt2"):
+    with pytest.raises(InputError, match="choose from gpt2"):
         Grid(ranges(size=("gpt9",))).configurations(GPT)
     assert GPT.spec(size="gpt3-6.7b").network.hidden == gpt_spec("gpt3-6.7b").hidden

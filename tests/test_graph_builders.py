@@ -259,5 +259,5 @@ def test_what_does_not_fit_together_is_said_in_one_sentence(family, changes, com
 
 
 def test_an_unknown_network_is_named():
-    with pytest.raises(InputError, match=r"^network: 'gtp' is not known, known are gpt, llama, moe"):
+    with pytest.raises(InputError, match=r"^network: 'gtp' is not known, choose from gpt, llama, moe"):
         build_graph("gtp")

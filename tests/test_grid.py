@@ -177,8 +177,8 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
     [
         ("--zero 4", "--zero: must be one of 0, 1, 2, 3, got 4"),
         ("--zero", "--zero: needs a value; the earlier meaning of a bare --zero is --zero 0,1"),
-        ("--attention flash", "--attention: 'flash' is not known, known are fused, flash2, unfused"),
-        ("--context-method star", "--context-method: 'star' is not known, known are ring, all-to-all"),
+        ("--attention flash", "--attention: 'flash' is not known, choose from fused, flash2, unfused"),
+        ("--context-method star", "--context-method: 'star' is not known, choose from ring, all-to-all"),
         ("--grad-dtype int8", "--grad-dtype: must be one of fp32, bf16, fp16, got 'int8'"),
         ("--context 0", "--context: must be at least 1, got 0"),
         ("--tokens-before 5", "--tokens-before: training uses whole sequences, got 5"),

@@ -230,7 +230,7 @@ def test_the_sequence_is_that_of_the_positions_up_to_a_limit() -> None:
     ("changes", "where", "why"),
     [
         ({"model_type": "lama"}, "config.json: model_type", "'lama' is not a known architecture, did you mean llama"),
-        ({"model_type": "falcon_mamba"}, "config.json: model_type", "known are llama, mistral"),
+        ({"model_type": "falcon_mamba"}, "config.json: model_type", "choose from llama, mistral"),
         ({"num_hidden_layers": None}, "config.json: num_hidden_layers", "."),
         ({"num_hidden_layers": -3}, "config.json: num_hidden_layers", "."),
         ({"num_hidden_layers": 10**9}, "config.json: num_hidden_layers", "must be between 1 and 1000"),

@@ -164,7 +164,7 @@ def test_some_ports_stay_dark_where_a_node_is_not_full() -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (("h300", 1, 8), "device kind: 'h300' is not known, known are h200"),
+        (("h300", 1, 8), "device kind: 'h300' is not known, choose from h200"),
         (("h200", 0, 8), "mesh: nodes must be at least 1, got 0"),
         (("h200", 1, 9), "must have at most 8 devices per node and 16,384 in all, got 1 nodes of 9"),
         (("h200", 2049, 8), "got 2049 nodes of 8"),
@@ -179,5 +179,5 @@ def test_a_uniform_mesh_that_cannot_be_is_refused(asked: tuple[str, int, int], w
 def test_an_unknown_preset_gets_a_hint() -> None:
     with pytest.raises(InputError, match="mesh: 'h200_16' is not known, did you mean h200-16"):
         find_mesh("h200_16")
-    with pytest.raises(InputError, match="mesh: 'tpu' is not known, known are h200-1, "):
+    with pytest.raises(InputError, match="mesh: 'tpu' is not known, choose from h200-1, "):
         find_mesh("tpu")

@@ -132,7 +132,7 @@ def test_every_kind_of_file_is_loaded(tmp_path: Path) -> None:
         (lambda: tessel.schedule(tessel.load("v-shape-4"), 4, "magic"), "scheduler: 'magic' is not known"),
         (lambda: tessel.schedule(tessel.load("v-shape-4"), 4, depth=3), "depth: is no option here"),
         (lambda: tessel.place(tessel.load("mlp"), "h200-3000000"), "more than"),
-        (lambda: tessel.simulate("mlp", "h200-1", depth=3), "depth: is no size of mlp, known are layers, width"),
+        (lambda: tessel.simulate("mlp", "h200-1", depth=3), "depth: is no size of mlp, choose from layers, width"),
         (lambda: tessel.export(tessel.schedule(tessel.load("v-shape-4"), 9, "gpipe"), "a.csv"), "contains no schedule"),
         (lambda: tessel.export(tessel.schedule(tessel.load("m-shape-4"), 4), "a.unknown"), "has no known suffix"),
     ],

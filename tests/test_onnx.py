@@ -200,7 +200,7 @@ def test_open_sizes_are_taken_as_one_and_said() -> None:
     assert file.warnings == ("the file leaves batch, x[1] open; they are taken as 1",)
     assert file.graph.operators[0].output_bytes == 16
     assert read_here(writer.model([takes("x", "batch", None, 4)], ["y"]), **{"batch": 2, "x[1]": 3}).warnings == ()
-    with pytest.raises(InputError, match=r"sizes: no tensor has an open size 'time', known are batch, x\[1\]"):
+    with pytest.raises(InputError, match=r"sizes: no tensor has an open size 'time', choose from batch, x\[1\]"):
         read_here(writer.model([takes("x", "batch", None, 4)], ["y"]), time=2)
     with pytest.raises(InputError, match="sizes: batch must be at least 1"):
         read_here(mlp(), batch=0)

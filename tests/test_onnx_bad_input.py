@@ -108,9 +108,9 @@ BAD: list[tuple[str, bytes, str]] = [
     (
         "opset of the future",
         changed(lambda m: m.opset_import[0].__setattr__("version", 999)),
-        "opset 999, known are 1 to",
+        "opset 999, but only 1 to",
     ),
-    ("opset of the past", changed(lambda m: m.opset_import[0].__setattr__("version", 0)), "opset 0, known are 1 to"),
+    ("opset of the past", changed(lambda m: m.opset_import[0].__setattr__("version", 0)), "opset 0, but only 1 to"),
     ("no opset", changed(lambda m: m.ClearField("opset_import")), "does not say which opset"),
     ("a shape elsewhere", a_shape_elsewhere(), "is not known: the data of 'shape' is in another file, which is never"),
     ("no shape", changed(lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")), "input x: has no shape"),

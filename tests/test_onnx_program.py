@@ -191,7 +191,7 @@ def test_a_model_is_simulated(tessel: Tessel) -> None:
 WORDS: list[tuple[tuple[object, ...], str]] = [
     (("mlp.onnx", "--data", 2), "mlp.onnx: x: its 1 along axis 0 do not divide into 2 equal parts"),
     (("softmax.onnx", "--data", 2), "softmax.onnx: operation 0 (softmax): mixes the samples of a batch"),
-    (("mlp.onnx", "--set", "bach=8"), "mlp.onnx: sizes: no tensor has an open size 'bach', known are batch"),
+    (("mlp.onnx", "--set", "bach=8"), "mlp.onnx: sizes: no tensor has an open size 'bach', choose from batch"),
     (("mlp.onnx", "--set", "batch=0"), "mlp.onnx: sizes: batch must be at least 1, got 0"),
     (("mlp.onnx", "--set", "batch"), "--set: wants NAME=N, with a whole number, got 'batch'"),
     (("mlp.onnx", "--tensor", 2), "--tensor: is for networks"),

@@ -20,7 +20,7 @@ def test_every_name_leads_to_its_entry(table: Registry[Any]) -> None:
 
 
 def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
-    with pytest.raises(InputError, match=r"^scheduler: 'magic' is not known, known are tessel, .*, sequential$"):
+    with pytest.raises(InputError, match=r"^scheduler: 'magic' is not known, choose from tessel, .*, sequential$"):
         SCHEDULERS.find("magic")
 
 

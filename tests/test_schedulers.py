@@ -468,7 +468,7 @@ def test_cancelled_before_an_order_that_fits_was_found_it_says_so(scheduler: str
 @pytest.mark.parametrize(
     ("scheduler", "micro_batches", "config", "why"),
     [
-        ("tesla", 4, None, "scheduler: 'tesla' is not known, known are tessel, time-optimal, "),
+        ("tesla", 4, None, "scheduler: 'tesla' is not known, choose from tessel, time-optimal, "),
         ("tessel", 0, None, "micro-batches: must be an integer of at least 1, got 0"),
         ("tessel", True, None, "micro-batches: must be an integer of at least 1, got True"),
         ("tessel", 2.0, None, "micro-batches: must be an integer of at least 1, got 2.0"),

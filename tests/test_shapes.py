@@ -171,7 +171,7 @@ def test_every_number_of_devices_makes_a_plan_that_baselines_can_run(anchor: Anc
 @pytest.mark.parametrize(
     ("shape", "parameters", "why"),
     [
-        ("y-shape", ShapeParameters(), "shape: 'y-shape' is not known, known are v-shape, x-shape"),
+        ("y-shape", ShapeParameters(), "shape: 'y-shape' is not known, choose from v-shape, x-shape"),
         ("v-shape", ShapeParameters(devices=1), "Devices: must be between 2 and 256, got 1"),
         ("v-shape", ShapeParameters(forward=0), "Forward time: must be between 1 and"),
     ],

@@ -87,7 +87,7 @@ WRONG: dict[str, tuple[Program, str]] = {
         Program("p", (X,), (0,), (Op("relu", (0,), (1,)),), (0,)),
         "operation 0 (relu): defines value 1, which has",
     ),
-    "unknown": (Program("p", (X, X), (0,), (Op("frob", (0,), (1,)),), (1,)), "operation 0 (frob): is not known, known"),
+    "unknown": (Program("p", (X, X), (0,), (Op("frob", (0,), (1,)),), (1,)), "operation 0 (frob): is not known, the folder"),
     "shape": (
         Program("p", (X, X.shaped((5,))), (0,), (Op("relu", (0,), (1,)),), (1,)),
         "operation 0 (relu): outputs fp32[5]@1, but its inputs imply fp32[4]@1",
@@ -171,7 +171,7 @@ HEAD = "program p\n%x: fp32[4]@1\n"
 TEXTS: dict[str, tuple[str, str]] = {
     "unknown operator": (
         HEAD + "%y: fp32[4]@1 = frob(%x)\nreturn %y\n",
-        "operation 0 (frob): is not known, known are ",
+        "operation 0 (frob): is not known, the folder ",
     ),
     "shape": (HEAD + "%y: fp32[5]@1 = relu(%x)\nreturn %y\n", "outputs fp32[5]@1, but its inputs imply fp32[4]@1"),
     "device": (

@@ -193,7 +193,7 @@ def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
             raise InputError(f"mesh {name}", f"{why} and {count - count % each + each:,}")
         return uniform_mesh(kind, max(1, count // each), min(count, each), name)
     if name not in MESHES:
-        hint, kinds = nearest(name, MESHES, f"known are {', '.join(MESHES)}"), ", ".join(INTERCONNECTS)
+        hint, kinds = nearest(name, MESHES, f"choose from {', '.join(MESHES)}"), ", ".join(INTERCONNECTS)
         raise InputError("mesh", f"{name!r} is not known, {hint}; or use KIND-COUNT, where KIND is one of {kinds}")
     if per_node is not None:
         raise InputError("devices per node", f"cannot be chosen, because the preset {name} fixes them")

@@ -48,7 +48,7 @@ class Fields:
         """Raise InputError for a key that is not in `known`."""
         for key in self._values:
             if key not in known:
-                raise InputError(self.where or "the file", f"unknown key {_brief(key)}, known are {', '.join(known)}")
+                raise InputError(self.where or "the file", f"unknown key {_brief(key)}, choose from {', '.join(known)}")
 
     def has(self, key: str) -> bool:
         return key in self._values

@@ -67,7 +67,7 @@ def config_network(data: bytes, name: str) -> NamedNetwork:
         _check_depth(fields)
         kind = fields.text("model_type")
         if kind not in _READERS:
-            hint = nearest(kind, list(_READERS), f"known are {', '.join(_READERS)}")
+            hint = nearest(kind, list(_READERS), f"choose from {', '.join(_READERS)}")
             raise InputError("model_type", f"{kind!r} is not a known architecture, {hint}")
         config = _Config(fields)
         spec = _READERS[kind](config)

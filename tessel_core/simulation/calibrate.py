@@ -92,7 +92,7 @@ def calibrated(start: CostFit, runs: Sequence[KernelRun], rates: Rates, free: Co
     known = {*DEVICE, *MODES, *(each.name for each in start.kernels), *parts}
     unknown = [name for name in free if name not in known]
     if unknown or not runs:
-        why = f"{unknown[0]!r} is not a parameter, known are {', '.join(sorted(known))}" if unknown else "has no runs"
+        why = f"{unknown[0]!r} is not a parameter, choose from {', '.join(sorted(known))}" if unknown else "has no runs"
         raise InputError("calibration", why)
     names, table = list(free), _Table(runs, start)
     seconds = np.array([run.seconds for run in runs])

@@ -47,7 +47,10 @@ def export(app) -> str:
     [
         (b'{"format": "tessel-workspace", "version": 2}', "version: tessel-workspace version 2 is not known"),
         (b'{"format": "tessel-workspace", "version": 1}', "the file: 'plans' is missing"),
-        (b'{"format": "somebody-elses", "version": 1}', "format: 'somebody-elses' is not known, known are tessel-plan"),
+        (
+            b'{"format": "somebody-elses", "version": 1}',
+            "format: 'somebody-elses' is not known, choose from tessel-plan",
+        ),
         (b'{"cells": [], "nbformat": 4}', "the file: 'format' is missing"),
     ],
 )

@@ -68,7 +68,7 @@ class OpenSizes:
         """Raise InputError for a given size that the model does not have."""
         for name in self._given:
             if name not in self._used:
-                known = f"known are {', '.join(self._used)}" if self._used else "all sizes in the file are fixed"
+                known = f"choose from {', '.join(self._used)}" if self._used else "all sizes in the file are fixed"
                 raise InputError("sizes", f"no tensor has an open size {name!r}, {known}")
 
     def warnings(self) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def _check_opset(model: onnx.ModelProto) -> None:
     if version is None and all(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
         raise InputError("the model", "does not say which opset it is written in")
     if version is not None and not 1 <= version <= newest:
-        raise InputError("the model", f"is written in opset {version}, known are 1 to {newest}")
+        raise InputError("the model", f"is written in opset {version}, but only 1 to {newest} are supported")
     for each in model.opset_import:
         if not 0 < each.version < _VERSION_LIMIT:
             raise InputError("the model", f"opset {each.version} is invalid for domain {each.domain!r}")

@@ -39,7 +39,7 @@ _COST_ATTRIBUTES = (CASTS, FORMAT, FUSED, KERNEL)
 def find_operator(kind: str) -> Operator:
     """Return the operator with the name `kind`. If there is none, raise InputError with the most similar names."""
     if kind not in OPERATORS:
-        hint = nearest(kind, OPERATORS, f"choose from {', '.join(sorted(OPERATORS))}")
+        hint = nearest(kind, OPERATORS, "the folder tessel_core/ir/operators defines the known operators")
         raise InputError(f"operator {kind}", f"is not known, {hint}")
     return OPERATORS[kind]
 
