@@ -1,4 +1,4 @@
-"""The two-phase search, on a network whose vocabulary makes one device slow."""
+"""Slides on the two-phase search, for a network whose vocabulary makes one device slow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _COUNT, _SHORT = 16, 8
 
 
 def found() -> ScheduleReport:
-    """Search a schedule of the M."""
+    """Search a schedule of the M-shaped placement."""
     return searched(load_sample("gpt-1m-vocab-m-4"), _COUNT)
 
 
 def slow_schedule() -> Schedule:
-    """Return the 1F1B schedule of the V."""
+    """Return the 1F1B schedule of the V-shaped placement."""
     return drawn("1f1b", load_sample("gpt-1m-vocab-v-4"), _COUNT)
 
 
@@ -37,7 +37,7 @@ def _schedule(report: ScheduleReport) -> Schedule:
 
 
 def best_schedule() -> Schedule:
-    """Return the searched schedule of the M."""
+    """Return the searched schedule of the M-shaped placement."""
     return _schedule(found())
 
 

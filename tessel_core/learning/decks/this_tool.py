@@ -1,4 +1,4 @@
-"""Tour of the app, page by page, on one network."""
+"""Slides that tour the app, page by page, with one network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From GPipe to zero bubble, one schedule per slide."""
+"""Slides from GPipe to zero bubble, with one schedule per slide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.networks import ShapeParameters, build_shape
 
 _DEVICES, _COUNT = 4, 8
 _SLOTS = 4
-"""Slots that one micro-batch holds on a device. Each device has room for all micro-batches."""
+"""Memory units of one micro-batch on a device. Each device can hold all micro-batches."""
 
 
 def _shape(name: str, forward: int, backward: int, weight: int, memory: int) -> MicroBatchPlan:
@@ -32,9 +32,9 @@ def _split() -> MicroBatchPlan:
 
 
 def _schedule(which: str) -> Schedule:
-    """Return a schedule.
+    """Return a published schedule.
 
-    In all of them, a device works 2 steps forward and 4 backward, 2 of them on weight gradients.
+    In all of them, a device works 2 steps forward and 4 steps backward, of which 2 are for weight gradients.
     """
     whole, split = _shape("v-shape", 2, 4, 1, _SLOTS), _split()
     plans = {

@@ -1,4 +1,4 @@
-"""Level 8: down, up, and half the memory."""
+"""Level 8: a V-shaped placement of half stages with half the memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tessel_core.networks import ShapeParameters, build_shape
 _DEVICES = (2, 3, 4, 5, 6, 7, 8, 16)
 _LIMIT = Fraction(2, 3)
 _SLOTS = 4
-"""Slots of a micro-batch on each device: two half stages, whose activations B and W each free by half."""
+"""Memory units of a micro-batch on each device.
+
+The device has two half stages, and B and W each free half of a stage's activations.
+"""
 
 
 def _schedule(scheduler: str, devices: int) -> Schedule:
@@ -22,7 +25,7 @@ def _schedule(scheduler: str, devices: int) -> Schedule:
 
 
 def held(scheduler: str, devices: int) -> int:
-    """Return the peak memory of the fullest device in slots."""
+    """Return the peak memory of the fullest device, in memory units."""
     return max(MemoryProfile.of(_schedule(scheduler, devices)).peaks)
 
 

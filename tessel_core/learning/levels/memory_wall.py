@@ -1,4 +1,4 @@
-"""Level 3: the memory wall."""
+"""Level 3: memory limits the order."""
 
 from __future__ import annotations
 

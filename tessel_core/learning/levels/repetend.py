@@ -1,4 +1,4 @@
-"""Level 9: what repeats: the repetend."""
+"""Level 9: the repetend, the part of a schedule that repeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan() -> MicroBatchPlan:
 
 @lru_cache(maxsize=8)
 def repetend_of(unroll: int) -> Repetend:
-    """Return a repetend of `unroll` micro-batches with the shortest period: shorter ones are proved impossible."""
+    """Return a repetend of `unroll` micro-batches with the shortest period. Shorter periods are proved impossible."""
     from tessel_core.cpsat import Effort, Verdict
     from tessel_core.scheduling.search.modulo import Goal, find_repetend
 
@@ -39,12 +39,15 @@ def repetend_of(unroll: int) -> Repetend:
 
 
 def refused(unroll: int) -> tuple[int, ...]:
-    """Return the periods from the bound to that of `repetend_of`, each proved impossible."""
+    """Return the results for the periods from the bound to that of `repetend_of`.
+
+    Each shorter period is proved impossible.
+    """
     return tuple(range(ceil(unroll * period_bound(plan())), repetend_of(unroll).period))
 
 
 def best() -> Repetend:
-    """Return the repetend with the least time per micro-batch among those of up to four micro-batches."""
+    """Return the repetend with the least time per micro-batch. It has at most four micro-batches."""
     return min(map(repetend_of, _UNROLLS), key=lambda each: each.period_per_micro_batch)
 
 

@@ -1,4 +1,4 @@
-"""Level 7: split the backward pass."""
+"""Level 7: split the backward pass into input gradient and weight gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _task() -> Puzzle:
 
 
 def holes(schedule: Schedule) -> int:
-    """Return the idle steps between the first and the last run of each device, summed over devices."""
+    """Return the idle steps of all devices. Count only steps between the first and the last run of each device."""
     return sum(waits(schedule, device) for device in range(len(schedule.plan.devices)))
 
 

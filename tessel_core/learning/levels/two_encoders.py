@@ -1,4 +1,4 @@
-"""Level 11: two encoders that meet."""
+"""Level 11: a network with two encoders."""
 
 from __future__ import annotations
 
