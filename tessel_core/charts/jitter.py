@@ -1,4 +1,4 @@
-"""Chart of schedules under jitter: distribution of the makespan, and the chance to win."""
+"""Draw schedules with random durations (jitter): distribution of the makespan, and probability to win."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Movable:
             return ""
         most = self.placement.most_bytes(there.union(going))
         if self.placement.stages is None and most < to.memory_capacity * (1 - 2 * ROUNDING):
-            return ""  # fits at every pipeline position; the exact check below is slow on many devices
+            return ""  # Skip the exact check below, which is slow, if the device fits at every pipeline position.
         now, held = self.placement.memory[device], self.moved(going, device).memory[device]
         if held <= max(now, with_rounding(to.memory_capacity)):
             return ""

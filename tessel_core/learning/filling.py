@@ -1,4 +1,4 @@
-"""The dynamic-programming table that the browser fills cell by cell, and the cost of contiguity."""
+"""Data for two pages on placement: the dynamic-programming table to fill, and the cost of contiguity."""
 
 from __future__ import annotations
 

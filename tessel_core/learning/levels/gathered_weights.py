@@ -22,7 +22,10 @@ _ROOM = 48 * 10**9
 """Memory of each device in bytes."""
 _BATCH, _TOKENS, _REPLICAS, _STAGES = 64, 2048, 4, 2
 _STOPS = tuple((reshard, count) for reshard in (True, False) for count in (2, 4, 8, 16))
-"""Whether gathered weights are freed between forward and backward of a layer, and the number of micro-batches."""
+"""Choices of the player: whether weights are freed after each pass, and the number of micro-batches.
+
+Freed weights are gathered again for the backward pass of their layer.
+"""
 _NEVER = Fraction(10**9)
 """Step time in seconds that stands for a strategy that does not fit."""
 
