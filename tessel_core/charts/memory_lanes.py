@@ -54,7 +54,11 @@ class _Scale:
 
 
 def memory_traces(schedule: Schedule, divisor: float, window: Window) -> list[go.Scatter]:
-    """Return traces for static memory, memory of micro-batches, excess, outline with hover texts, and capacities."""
+    """Return the traces of the lanes.
+
+    They show static memory, memory of micro-batches, memory above the capacity, outlines with hover texts, and
+    capacities.
+    """
     profile = MemoryProfile.of(schedule)
     lanes = [_lane(profile, d, window) for d in range(len(schedule.plan.devices))]
     scale = _Scale(divisor, _fullest(profile))

@@ -1,4 +1,7 @@
-"""Scatter plot of strategies over two objectives, with the Pareto front."""
+"""Scatter plot of strategies over two objectives, with their Pareto front.
+
+No strategy beats one of the front in both objectives.
+"""
 
 from __future__ import annotations
 

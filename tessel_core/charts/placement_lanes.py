@@ -145,7 +145,10 @@ def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, A
 
 
 def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Return, for each piece, which pieces and operators move along, and why each device cannot take it."""
+    """Return which pieces and operators move along with each piece.
+
+    Return also the reason for each device that a piece cannot move to.
+    """
     count = len(pieces) * len(movable.placement.devices)
     late = 0 if movable.placement.subgraphs is None else count * len(movable.placement.assignment)
     if count > _MAX_REASONS or late > _MAX_SUBGRAPH_CHECKS:

@@ -208,7 +208,10 @@ def chunks_of(plan: MicroBatchPlan) -> list[int]:
 
 
 def _steady(schedule: Schedule) -> dict[str, Any] | None:
-    """Return the repeating part: its period, its ends on each device and over all devices, and its title."""
+    """Return the repetend, the part of the schedule that repeats.
+
+    The result has its period, its ends on each device and over all devices, and its title.
+    """
     if schedule.repetend is None:
         return None
     steady, repeats = schedule.repetend, schedule.phase == Phase.REPETEND
