@@ -29,7 +29,7 @@ from torch.nn import functional as fn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tools are no package that is installed
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # Tools are not an installed package.
 
 from tools.measure_h100 import BF16, DEVICE, GPU, Layer
 

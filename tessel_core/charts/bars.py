@@ -157,7 +157,7 @@ def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ..
         when = (show_time(tick, plan.time_unit) for tick in (start, end, end - start))
         on = listed([names[d] for d in block.devices], _MAX_LISTED)
         after = listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]], _MAX_LISTED)
-        phase = "nothing repeats" if phases is None else Phase(phases[row]).words
+        phase = "nothing repeats" if phases is None else str(Phase(phases[row]))
         texts[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, phase)
     return texts
 

@@ -106,7 +106,7 @@ def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Win
     )
     found = {
         "Warmup": (0, max(map(max, opens))),
-        Phase.REPETEND.words.capitalize(): (min(map(min, opens)), last_shown),
+        Phase.REPETEND.capitalize(): (min(map(min, opens)), last_shown),
         "Cooldown": (min(map(min, closes)), longest),
     }
     return {name: window for name, window in found.items() if window[1] > window[0]}
@@ -212,7 +212,7 @@ def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: 
     repeats = schedule.phase == Phase.REPETEND
     opens, closes = int(schedule.start[repeats].min()), int(schedule.end[repeats].max())
     per = f" for {steady.unroll} micro-batches" if steady.unroll > 1 else ""
-    every = f"{Phase.REPETEND.words}: every {show_time(steady.period, schedule.plan.time_unit)}{per}"
+    every = f"{Phase.REPETEND}: every {show_time(steady.period, schedule.plan.time_unit)}{per}"
     for name, first, last in (("warmup", 0, opens), (every, opens, closes), ("cooldown", closes, schedule.makespan)):
         left, right = max(first, window[0]), min(last, window[1])
         if right - left < _MIN_LABELLED_SHARE * (window[1] - window[0]):

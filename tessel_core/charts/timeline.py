@@ -223,7 +223,7 @@ def _steady(schedule: Schedule) -> dict[str, Any] | None:
         "windows": [list(window) for window in schedule.repetend_windows],
         "opens": int(schedule.start[repeats].min()),
         "closes": int(schedule.end[repeats].max()),
-        "title": f"{Phase.REPETEND.words}: every {show_time(steady.period, schedule.plan.time_unit)}{per}",
+        "title": f"{Phase.REPETEND}: every {show_time(steady.period, schedule.plan.time_unit)}{per}",
     }
 
 

@@ -1,4 +1,7 @@
-"""`tessel graph`: operator graphs of networks, files and PyTorch modules, with optional backward and merging."""
+"""`tessel graph`: build operator graphs of networks, files and PyTorch modules.
+
+It can add the backward pass and merge layers.
+"""
 
 from __future__ import annotations
 
@@ -249,7 +252,7 @@ def _file_graph(source: str, changes: Sequence[str], training: BackwardArguments
     except InputError as error:
         if error.where != "recomputation":
             raise
-        raise InputError("--recompute", f"selective is for networks, and {source} holds none; use full") from None
+        raise InputError("--recompute", f"selective is for networks, and {source} is not one; use full") from None
 
 
 def _layers(found: OperatorGraph) -> OperatorGraph:

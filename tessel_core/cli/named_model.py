@@ -1,4 +1,7 @@
-"""Read the MODEL of `tessel recommend`: a preset, a config, an operator graph, an ONNX model or a PyTorch module."""
+"""Read the argument MODEL of `tessel recommend`.
+
+It is a preset, a config, an operator graph, an ONNX model or a PyTorch module.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def open_streams() -> None:
 
 
 class _Stdout(io.FileIO):
-    """Raises only on the first failed write: the interpreter flushes the rest again when it exits."""
+    """Stream that raises only on the first failed write. The interpreter flushes the rest again when it exits."""
 
     _failed = False
 

@@ -1,4 +1,4 @@
-"""`tessel sweep schedules`: search placement and schedule for every combination, here or on a cluster."""
+"""`tessel sweep schedules`: search placement and schedule for every combination, on this machine or on a cluster."""
 
 from __future__ import annotations
 

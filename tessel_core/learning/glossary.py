@@ -99,13 +99,13 @@ GLOSSARY = (
     Term("Makespan", "The time from the first start to the last end of all micro-batches.", _makespan),
     Term("Period", "The time from one micro-batch to the next in a schedule that repeats.", _period),
     Term(
-        "Repeated stretch (repetend)",
+        "Repetend",
         "The part of a schedule that repeats, between warmup and cooldown. It can be found with only a few "
         "micro-batches.",
     ),
     Term(
         "Warmup and cooldown",
-        "The parts before the repeated stretch, while the pipeline fills, and after it, while it drains.",
+        "The parts before the repetend, while the pipeline fills, and after it, while it drains.",
     ),
     Term(
         "Unroll",

@@ -58,7 +58,7 @@ def placement_files() -> None:
     with st.popover("File", icon=":material/draft:"):
         _export(workspace().placing)
         take_file("upload-placement")
-        st.caption("Open a tessel-placement file of this graph and mesh, or a published expert split of this graph.")
+        st.caption("Open a tessel-placement file for this graph and mesh, or a published expert split of this graph.")
 
 
 def _export(placing: Placing) -> None:

@@ -28,7 +28,7 @@ def show_progress(run: Run[Any]) -> None:
     """Show the phase of a running search, and the best step so far."""
     news = run.progress
     best = "" if news is None or news.objective is None else f", best step {show_time(float(news.objective), 's')}"
-    st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'begins')}{literal(best)}")
+    st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'starting')}{literal(best)}")
 
 
 def show_answer(found: Recommendation, name: str) -> None:

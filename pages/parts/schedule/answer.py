@@ -126,8 +126,8 @@ def _receives_switch(report: ScheduleReport) -> None:
 
 
 _RECEIVES = (
-    "A receive waits on a separate stream, as PyTorch intends, or blocks all later work of its rank. Click a gap to "
-    "see which receive causes it. To see both on one axis, use Compare."
+    "A receive waits on a separate stream, as PyTorch intends, or blocks all later work of its rank. Click idle time "
+    "to see which receive causes it. To see both on one axis, use Compare."
 )
 
 

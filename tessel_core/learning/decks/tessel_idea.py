@@ -93,7 +93,7 @@ DECK = Deck(
         Slide(
             "Phase 1: what repeats",
             (
-                "Long schedules repeat. The search looks for the shortest stretch that can repeat: the repetend.",
+                "Long schedules repeat. The search looks for the shortest part that can repeat: the repetend.",
                 "Here it takes {period} steps per micro-batch, and no schedule can be faster than {least}.",
             ),
             lambda: (("Eight micro-batches", _schedule(_abstract(_SHORT))),),
@@ -114,7 +114,7 @@ DECK = Deck(
         Slide(
             "Phase 2: warmup and cooldown",
             (
-                "The stretches before and after the repetend are searched separately.",
+                "The parts before and after the repetend are searched separately.",
                 "More micro-batches only repeat the middle, so the search does not grow with their number.",
             ),
             lambda: (("Sixteen micro-batches", _schedule(_abstract(_COUNT))),),

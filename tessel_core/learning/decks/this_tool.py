@@ -63,7 +63,7 @@ DECK = Deck(
             "Schedule: in which order",
             (
                 "Press Search: {fast} in place of {slow}, and the bound proves that no order ends before {bound}.",
-                "Click a block to see why it does not start earlier, or a gap to see its cause.",
+                "Click a block to see why it does not start earlier, or idle time to see its cause.",
             ),
             lambda: (("Searched, M-shaped placement", best_schedule()),),
         ),

@@ -104,7 +104,7 @@ DECK = Deck(
         Slide(
             "Split the backward pass",
             (
-                "The gradient of the weights (green) can wait, and fills the holes: ZB-H1 takes {zb_h1_steps} steps.",
+                "The gradient of the weights (green) can wait, and fills idle time: ZB-H1 takes {zb_h1_steps} steps.",
                 "It holds {zb_h1_held} micro-batches, as 1F1B does.",
             ),
             lambda: _shown("1f1b", "zb-h1"),
@@ -113,8 +113,8 @@ DECK = Deck(
         Slide(
             "More memory: ZB-H2",
             (
-                "ZB-H2 holds {zb_h2_held}, and no device has a hole between its first and its last run.",
-                "Its makespan is {zb_h2_steps} steps: the holes have moved to the beginning and the end.",
+                "ZB-H2 holds {zb_h2_held}, and no device is idle between its first and its last run.",
+                "Its makespan is {zb_h2_steps} steps: the idle time has moved to the beginning and the end.",
             ),
             lambda: _shown("zb-h1", "zb-h2"),
         ),

@@ -33,7 +33,9 @@ def _outcome(stop: int) -> StopResult:
     devices = _DEVICES[stop]
     less, more = held("v-half", devices), held("zb-v", devices)
     share = Fraction(less, more)
-    says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of what ZB-V holds."
+    says = (
+        f"On {devices} devices V-Half holds {less} memory units, and ZB-V {more}: {percent(share)} of what ZB-V holds."
+    )
     shown = tuple((title, _schedule(name, devices)) for title, name in (("ZB-V", "zb-v"), ("V-Half", "v-half")))
     return StopResult(share, str(share), says, shown)
 
@@ -62,7 +64,7 @@ LEVEL = Level(
     "thirds?",
     task=_task,
     hints=(
-        "A micro-batch holds a slot from its forward pass to its backward pass, and the order decides for how long.",
+        "A micro-batch holds memory from its forward pass to its backward pass, and the order decides for how long.",
         "V-Half holds about half as much as ZB-V, plus a part that does not grow with the devices.",
     ),
     why=(

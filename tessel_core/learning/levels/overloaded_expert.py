@@ -42,8 +42,8 @@ def traced(given: Given) -> Traced:
     """Simulate inference of two layers of Mixtral 8x7B with expert parallelism.
 
     In the strategy's program, the matrix products of all devices are as large as those of the busiest device. Here,
-    each device takes the time of its own tokens. The latency equals that of the strategy with this imbalance. Each
-    device is simulated with the memory of two experts, so copies need no further memory.
+    each device takes the time of its own tokens. The latency equals that of the strategy with this imbalance. The
+    simulation counts two experts per device, so it leaves out the memory of copies.
     """
     from tessel_core.costs.meshes import find_mesh
     from tessel_core.ir.operators import find_operator

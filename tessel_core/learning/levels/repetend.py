@@ -71,20 +71,20 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=9,
     title="What repeats: the repetend",
-    idea="A long schedule repeats one stretch of work, the repetend. Copies of it, one period apart, make the "
-    "schedule.",
-    asks="Place a block of one to four micro-batches, then stamp it. Which has the least time per micro-batch?",
+    idea="A long schedule repeats one part, called the repetend. Copies of it, one period apart, make the schedule.",
+    asks="Place a block of one to four micro-batches, then stamp it to repeat it. Which block has the least time per "
+    "micro-batch?",
     task=_task,
     hints=(
         "The period is the time until the block may be stamped again. Divide it by the block's micro-batches.",
         "With one micro-batch in the block, every micro-batch waits equally long. With more, some may wait less.",
         "Three micro-batches fit at once, and each is under way for at least sixteen steps.",
-        "Place three close together. Their copies must find the devices free, and the memory empty enough.",
+        "Place three micro-batches close together. Their copies need free devices and enough free memory.",
     ),
     why=(
         "One micro-batch at a time repeats every {one} steps: memory is full before any device is busy all the time.",
         "A block of {unroll} repeats every {period} steps: {each} per micro-batch, {saved} less.",
-        "With {slots} slots no block of any size is below {bound}, so a block of {unroll} is optimal.",
+        "With memory for {slots} micro-batches, no block is below {bound}, so a block of {unroll} is optimal.",
     ),
     facts=_facts,
     source="Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",

@@ -19,7 +19,7 @@ _MAX_IDEALS = 10_000
 This takes under 0.1 s for 2,000 operators; counting ten times as many takes 5 s.
 """
 _MAX_NUMBERS_WITH_TIMES = 4
-"""Times on further kinds of devices are left out if the page would show more key numbers."""
+"""Largest number of key numbers with times. Times on further kinds of devices are left out."""
 
 
 def graph_numbers(placing: Placing) -> tuple[KeyNumber, ...]:

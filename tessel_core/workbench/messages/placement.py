@@ -35,7 +35,7 @@ SAME = 1e-9
 
 
 class Tone(StrEnum):
-    """How good the news of a verdict is. It sets the colour of the box."""
+    """Kind of a verdict, which sets the colour of its box."""
 
     PROVED = "proved"
     FOUND = "found"

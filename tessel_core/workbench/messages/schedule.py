@@ -141,7 +141,7 @@ def _infeasible(report: ScheduleReport, plan: MicroBatchPlan) -> str:
     if report.least_capacity is None:
         return text
     what = "this order" if report.relaxed_solution is not None else "a schedule"
-    return f"{text} {show_memory(report.least_capacity, plan.memory_unit)} on every device would do for {what}."
+    return f"{text} {show_memory(report.least_capacity, plan.memory_unit)} on every device would be enough for {what}."
 
 
 def _objective(report: ScheduleReport, plan: MicroBatchPlan, amount: Fraction) -> str:

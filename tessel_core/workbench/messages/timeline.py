@@ -91,7 +91,7 @@ def about(schedule: Schedule, place: str, waits: Sequence[ReceiveWait] = ()) -> 
 
 
 def find_place(schedule: Schedule, text: str) -> Finding:
-    """Return the place named by words such as "B3 of 17", "longest hole on gpu2" or "peak of gpu5"."""
+    """Return the place named by words such as "B3 of 17", "longest idle time on gpu2" or "peak of gpu5"."""
     try:
         found = find(schedule, text, _holes(schedule))
     except InputError as error:
@@ -189,7 +189,7 @@ def _about_hole(schedule: Schedule, device: int, moment: int, waits: Sequence[Re
         at = show_time(filler.moment, schedule.plan.time_unit)
         lines.append(("What could fill it", (_run(schedule, filler.row), f" could start at {at}, {cost}.")))
     else:
-        lines.append(("What could fill it", ("Nothing: no run could start in this gap.",)))
+        lines.append(("What could fill it", ("Nothing: no run could start in this idle time.",)))
     return About(tuple(lines))
 
 

@@ -57,7 +57,7 @@ def waiting_note(labels: Sequence[str], waiting: Sequence[int], *, begun: bool) 
     """
     if begun:
         return f"Searching: {_names(labels, waiting)}."
-    return f"Shown pale from before, searched again when the sliders rest: {_names(labels, waiting)}."
+    return f"Pale, from earlier values, and searched again when the sliders stop: {_names(labels, waiting)}."
 
 
 def left_out_note(labels: Sequence[str], made: Sequence[int]) -> str:
