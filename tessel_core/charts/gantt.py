@@ -132,7 +132,10 @@ def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
 
 
 def block_traces(schedule: Schedule, divisor: float, window: Window, detail: Detail) -> list[go.Bar | go.Heatmap]:
-    """Return the runs in the window as bars, or as shares of columns."""
+    """Return the runs in the window as bars.
+
+    If there are too many, return columns that show how devices divide their time.
+    """
     if detail is Detail.SHARES:
         return [raster_trace(schedule, divisor, window)]
     return bar_traces(schedule, divisor, window, labelled=detail is Detail.LABELLED)

@@ -52,7 +52,10 @@ def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatmap:
-    """Return the shares as colours, mixed from those of the kinds, and fainter where a device is idle."""
+    """Return one trace of coloured columns.
+
+    The colour mixes those of the kinds of blocks that run in the column, and is fainter if the device is partly idle.
+    """
     edges = column_edges(window, len(schedule.plan.devices))
     shares, ends = busy_shares(schedule, edges), edges / divisor
     percent = np.moveaxis(np.rint(100 * shares), 0, -1).astype(np.uint8)

@@ -149,7 +149,10 @@ class Workspace:
     hang: Hang | None = None
     """Problem of ranks that run `opened` with the sends and receives of its file. None if there is none."""
     written: Annotated[tuple[Written, ...], list_of(Record(Written)).sparse()] = ()
-    """Timings of the opened file, for each way to wait for receives in which it does not hang."""
+    """Timings of the opened file, one for each way to wait for receives.
+
+    A way in which the file hangs has no timing.
+    """
     comparison: Comparison = field(default_factory=Comparison)
     """Pairs of the Compare page. They are kept when another plan opens."""
     placing: Placing = field(default_factory=Placing)

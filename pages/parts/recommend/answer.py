@@ -53,7 +53,10 @@ def show_answer(found: Recommendation, name: str) -> None:
 
 
 def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
-    """Draw the front as a table, and return the candidate of the selected row; the fastest if none is selected."""
+    """Draw the Pareto front as a table.
+
+    Return the candidate of the selected row, or the fastest if no row is selected.
+    """
     st.markdown("**Best trade-offs of step time and memory**")
     rows = pd.DataFrame([_row(each) for each in front])
     key = f"recommend-front-{len(front)}-{front[0].strategy}"
@@ -100,7 +103,7 @@ def _look(question: Question, chosen: Candidate) -> Look:
 
 
 def _closely(question: Question, chosen: Candidate, name: str) -> None:
-    """Show memory by part, launch files, links to other pages, the timeline and the price tags."""
+    """Show memory by part, launch files, links to other pages, the timeline and the gains from changes."""
     known = _look(question, chosen)
     searched = shorter_order(known.plan, known.schedule, chosen.strategy)
     memory, files = st.columns([7, 5], gap="large")

@@ -73,7 +73,7 @@ def _model() -> tuple[str, Family, dict[str, Any]]:
 
 @lru_cache(maxsize=16)
 def _of_config(text: str) -> tuple[str, dict[str, Any]]:
-    from tessel_core.networks.huggingface import config_network  # late: most people choose a preset
+    from tessel_core.networks.huggingface import config_network  # imported here, because most people choose a preset
 
     found = config_network(text.encode(), str(PurePath("config.json")))
     return found.family, sizes_said(found.family, found.spec)
