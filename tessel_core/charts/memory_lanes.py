@@ -105,7 +105,7 @@ def _lane(profile: MemoryProfile, device: int, window: Window) -> _Lane:
 def _filled(
     name: str, colour: str, scale: _Scale, areas: list[tuple[_Lane, NDArray[np.int64], NDArray[np.int64]]]
 ) -> go.Scatter:
-    """Return the areas between two step functions (lane, low, high), one closed outline per lane."""
+    """Return filled areas between a lower and an upper step function of each lane, as one closed outline per lane."""
     x: Points = []
     y: Points = []
     for lane, low, high in areas:

@@ -148,7 +148,10 @@ def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]], look: Mapping[str, Any]) -> bytes:
-    """Return the frame of one schedule. The digest does not depend on `look`, so equal schedules have equal digests."""
+    """Return the bytes of one schedule.
+
+    The digest in them does not depend on `look`, so equal schedules have equal digests.
+    """
     header["columns"] = [[name, column.dtype.str, len(column)] for name, column in columns.items()]
     body = b"".join(_padded(column.tobytes()) for column in columns.values())
     header["digest"] = sha256(json.dumps(header).encode() + body).hexdigest()[:16]

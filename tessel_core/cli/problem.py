@@ -78,7 +78,7 @@ class PlacementArguments:
 
     @property
     def _layout(self) -> StageLayout | None:
-        """Layout with several stages per device; None for one stage per device."""
+        """Return the layout with several stages per device. None for one stage per device."""
         if self.stages_per_device in (None, 1):
             if self.layout_shape is not None:
                 raise InputError("--layout-shape", "is for --stages-per-device 2 or more")
