@@ -43,7 +43,7 @@ def heading() -> tuple[str, DeltaGenerator]:
 
 @unbroken
 def _turned() -> None:
-    """Forget the view that the code wanted: the user has just chosen one."""
+    """Forget the view that the code asked for, because the user has just chosen a view."""
     session().next_view = ""
 
 
@@ -100,7 +100,7 @@ with room:
     keeping()
 if pressed:
     search(workspace().question)
-    if view == before:  # otherwise the user changed the view after pressing the button
+    if view == before:  # Otherwise the user has changed the view after pressing the button.
         session().view = session().next_view = SCHEDULE
     keep_address()
     st.rerun()

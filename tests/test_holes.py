@@ -168,7 +168,7 @@ def test_a_hole_and_a_peak_are_found() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", 'find: "" is not understood; ask for "F0 of 0", "longest hole on gpu0" or "peak of gpu0"'),
+        ("", 'find: "" is not understood; ask for "F0 of 0", "longest idle time on gpu0" or "peak of gpu0"'),
         ("F9 of 1", 'find: there is no block "F9"; ask for'),
         ("F0 of 2", "find: there is no micro-batch 2, the schedule has 0 to 1"),
         ("F0 of 99999999999999999999", "is not understood"),

@@ -149,7 +149,7 @@ def test_a_schedule_from_a_file_says_what_is_not_known_and_what_is_not_proved_an
 
 def test_a_long_schedule_has_a_close_look_at_each_phase() -> None:
     long, short = read("v-shape-4", "1f1b", 1_000).text, read().text
-    for name in ("Warmup", "Repeated stretch", "Cooldown", SHARES_CAPTION):
+    for name in ("Warmup", "Repetend", "Cooldown", SHARES_CAPTION):
         assert name in long
         assert name not in short
 

@@ -127,7 +127,7 @@ def test_a_feasible_schedule_stands_beside_its_bound_and_gap() -> None:
 def test_an_order_that_does_not_fit_says_what_would() -> None:
     report = solve_schedule("gpipe", V, 8)
     assert verdict(report, V).startswith("Infeasible: the order exceeds the memory of gpu0–gpu3 by 4 slots each.")
-    assert verdict(report, V).endswith("8 slots on every device would do for this order.")
+    assert verdict(report, V).endswith("8 slots on every device would be enough for this order.")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_infeasible_names_the_least_capacity() -> None:
     plan = V.with_capacity(0)
     report = solve_schedule("tessel", plan, 4)
     assert report.status is Status.INFEASIBLE
-    assert "1 slot on every device would do for a schedule." in verdict(report, plan)
+    assert "1 slot on every device would be enough for a schedule." in verdict(report, plan)
     assert key_numbers(report) == ()
 
 

@@ -85,7 +85,8 @@ def test_of_a_place_that_is_not_there_nothing_is_said(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("F2 of 5", "2.5"), ("b0 3", "7.3"), ("peak of gpu0", "r"), ("longest hole on gpu3", "g3.")]
+    ("text", "place"),
+    [("F2 of 5", "2.5"), ("b0 3", "7.3"), ("peak of gpu0", "r"), ("longest idle time on gpu3", "g3.")],
 )
 def test_what_is_asked_for_is_found(text: str, place: str) -> None:
     schedule = drawn()

@@ -1,4 +1,4 @@
-"""Tables of the cost model's errors, for the fit report, its benchmark and its tests."""
+"""Tables of the cost model's errors, for the report on its fit, its benchmark and its tests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tools.cost_rows import (
 from tools.gpt_layer import GptLayer, layer_cost
 
 Predictor = Callable[[str, tuple[int, ...]], float]
-"""Return the seconds of a measured pass, by its name, of a layer of this shape."""
+"""Function that returns the seconds of a measured pass, given the pass's name and the layer's shape."""
 OVERLAPS = (1.0, 2.0, 3.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A table: lines of a name and some errors."""
+    """A table. Each line has a name and some errors."""
 
     title: str
     columns: tuple[str, ...]
@@ -39,28 +39,31 @@ class Figures:
 
 
 def kernels_table(fit: CostFit) -> Figures:
-    """Return errors on kernels that were measured alone, by the shipped parameters."""
+    """Return a table of errors on kernels that were measured alone, with the shipped parameters."""
     lines = ((name, (kernel_errors(fit, of_class),)) for name, of_class in kernel_rows().items())
     return Figures("Kernels measured alone", ("fitted",), tuple(lines))
 
 
 def unseen_kernels_table(fit: CostFit) -> Figures:
-    """Return errors on kernels that were left out of the fit.
+    """Return a table of errors on kernels that were left out of the fit.
 
-    Products are left out by the shape of their weights, and others one by one.
+    Matrix products are left out by the shape of their weights, and other kernels one by one.
     """
     lines = ((name, (_unseen(fit, name, of_class),)) for name, of_class in kernel_rows().items())
     return Figures("Kernels left out", ("left out",), tuple(lines))
 
 
 def layers_table(predict: Predictor, column: str) -> Figures:
-    """Return errors on passes of layers, with long and short ones apart."""
+    """Return a table of errors on passes of layers. Long and short passes have separate lines."""
     lines = [(name, _by_length(predict, lambda each, row, name=name: each == name)) for name in PASSES]  # type: ignore[misc]
     return Figures("Passes of layers", _lengths(column), (*lines, ("together", _by_length(predict, _any))))
 
 
 def hidden_table(fit: CostFit, unseen: Predictor) -> Figures:
-    """Return errors on layers by hidden size, for the shipped parameters and for those of all other hidden sizes."""
+    """Return a table of errors on layers by hidden size.
+
+    One column uses the shipped parameters. The other uses parameters that were fitted on all other hidden sizes.
+    """
     known = predicted(fit)
     lines = []
     for size in hidden_sizes():
@@ -73,7 +76,7 @@ def hidden_table(fit: CostFit, unseen: Predictor) -> Figures:
 
 
 def peers_table(fit: CostFit, unseen: Predictor) -> Figures:
-    """Return errors of the model and of simpler models."""
+    """Return a table that compares the errors of the cost model and of simpler models."""
     lines = (
         ("the model", _by_length(predicted(fit), _any)),
         ("the model, hidden size left out", _by_length(unseen, _any)),
@@ -85,16 +88,16 @@ def peers_table(fit: CostFit, unseen: Predictor) -> Figures:
 
 
 def overlaps_table() -> Figures:
-    """Return errors for several norms that join launch and work.
+    """Return a table of errors for several values of p, where the p-norm combines launch time and work time.
 
-    p = 1 is their sum, a large p the longer of the two.
+    p = 1 is their sum. A large p is the longer of the two.
     """
     lines = ((f"p = {p:g}", _by_length(predicted(fit_all(overlap=p)), _any)) for p in OVERLAPS)
     return Figures("Norms that join launch and work", _lengths("layers"), tuple(lines))
 
 
 def activation_errors() -> Errors:
-    """Return errors of the bytes that layers keep for the backward pass."""
+    """Return the errors of the predicted bytes that layers keep for the backward pass."""
     measured = rows("layer_fwd").values()
     return Errors(tuple(GptLayer(*row.shape).activation_bytes / row.activation_bytes - 1 for row in measured))
 
@@ -141,7 +144,7 @@ def _interpolated() -> Predictor:
 
 
 def _roofline(fit: CostFit) -> Predictor:
-    """Predict every kernel at the peaks: no launches, and all shares 1."""
+    """Predict every kernel at the peak rates: launches take no time, and all efficiencies are 1."""
     perfect = (replace(each, launch=0.0, memory=1.0, per_output=0.0, even_head=0.0) for each in fit.kernels)
     kernels = tuple(replace(each, compute=None if each.compute is None else 1.0) for each in perfect)
     ideal = replace(fit, kernels=kernels)

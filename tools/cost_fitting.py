@@ -1,8 +1,8 @@
-"""Fits the cost model to the measured rows.
+"""Fit the cost model to the measured rows.
 
-First every class of kernels is fitted alone on its rows, robustly and in the logarithm of seconds. Then five parameters
-are fitted that only whole layers show. They are the factors of autograd's launches, and the speed of the memory-bound
-kernels of the backward pass, which have no rows of their own.
+First, fit every class of kernels alone on its rows, robustly and in the logarithm of seconds. Then fit five parameters
+that only whole layers show. These are the factors of autograd's launches, and the speed of the memory-bound kernels of
+the backward pass, which have no rows of their own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
 from tools.gpt_layer import PARAMETER_TENSORS, GptLayer
 
 OVERLAP = 3.0
-"""Chosen once for all classes and layers. docs/cost_model.md has the errors for other values."""
+"""Exponent of the p-norm of launch time and work time.
+
+All classes and layers share it. docs/cost_model.md has the errors for other values.
+"""
 WAIT_SHARES = tuple(share / 20 for share in range(4, 17))
-"""Candidates for the share of its launch that a kernel alone waits for."""
+"""Candidates for the share of its launch time that a kernel waits for if it runs alone."""
 LOGIT_SHARE = 4 / 14
 """Bytes of a logit and of its gradient in bf16, divided by the bytes that the backward of the loss moves.
 
@@ -37,7 +40,8 @@ converts it to bf16 (read 4, write 2).
 DIGITS = 5
 """Significant digits of the written parameters."""
 
-# Free parameters of each class, besides its launch and, without matrix units, its share of the bandwidth.
+# Free parameters of each class of kernels. Its launch time is also free, and so is its share of the bandwidth if it
+# uses no matrix units.
 START = {"compute": 0.7, "memory": 0.7, "per_output": 300.0, "even_head": 60.0}
 FREE: dict[str, tuple[str, ...]] = {
     "matmul": ("compute", "memory", "per_output"),
@@ -52,15 +56,18 @@ products cost nothing extra, and arithmetic and memory traffic do not overlap.
 """
 Measured = dict[str, list[KernelRow]]
 MODE_OF = {"layer_infer": "inference", "layer_fwd": "forward"}
-"""Mode of launches of each forward pass. Other passes are backward passes."""
+"""Mode of launches of each forward pass. Passes that are not listed are backward passes."""
 FROM_LAYERS = ("activation_backward", "normalisation_backward")
 
 
-@cache  # tests leave out rows of few classes, so most fits repeat
+@cache  # Tests leave out rows of few classes, so most fits repeat and are cached.
 def fit_kernel(
     name: str, measured: tuple[KernelRow, ...], wait_alone: float, memory: float = 1.0, overlap: float = OVERLAP
 ) -> KernelFit:
-    """Fit one class to kernels measured alone. `memory` is its share of the bandwidth, if the rows do not show it."""
+    """Fit one class to kernels measured alone.
+
+    `memory` is its share of the bandwidth, for classes whose rows do not determine it.
+    """
     free = ("launch", *FREE.get(name, ("memory",)))
     seconds = np.array([row.seconds for row in measured])
     fixed = KernelFit(name, 0.0, memory)
@@ -78,7 +85,7 @@ def fit_kernel(
 
 
 def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[KernelFit, ...]:
-    """Fit every class that has rows, and derive the others from them."""
+    """Fit every class that has rows. Derive the parameters of the other classes from the fitted ones."""
     fitted = {
         name: fit_kernel(name, tuple(of_class), wait_alone, overlap=overlap)
         for name, of_class in measured.items()
@@ -101,7 +108,7 @@ def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[
 
 
 def best_wait(measured: Measured, overlap: float) -> float:
-    """Return the share of a launch that kernels alone wait for, with the least sum of absolute errors."""
+    """Return the share of its launch time that a kernel alone waits for. It minimizes the sum of absolute errors."""
 
     def loss(wait_alone: float) -> float:
         fit = CostFit(overlap, wait_alone, Launches(1, 1, 1), fit_kernels(measured, wait_alone, overlap))
@@ -157,12 +164,12 @@ def _from_real(key: str, value: float) -> float:
 
 
 def short(value: float) -> float:
-    """Round a number as it is written."""
+    """Round a number to the digits with which it is written."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def rounded(fit: CostFit) -> CostFit:
-    """Round every parameter as it is written."""
+    """Round every parameter to the digits with which it is written."""
 
     def shorter(kernel: KernelFit) -> KernelFit:
         compute = None if kernel.compute is None else short(kernel.compute)

@@ -1,4 +1,4 @@
-"""Writes docs/cost_model.md: the form of the cost model, its errors on the measured rows, and what it does not know."""
+"""Write docs/cost_model.md: the form of the cost model, its errors on the measured rows, and its limits."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _UNKNOWN = """\
 
 
 def shipped_sections(fit: CostFit) -> list[str]:
-    """Return the sections that follow from the parameters alone."""
+    """Return the sections that depend only on the shipped parameters."""
     return [
         _parameters(fit),
         "## Kernels\n\n" + _markdown(kernels_table(fit)),

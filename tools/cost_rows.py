@@ -1,4 +1,4 @@
-"""The measured rows as work of kernels, and the errors of a fit on them."""
+"""Convert the measured rows to work of kernels, and compute the errors of a fit on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.gpt_layer import LayerPasses, layer_cost
 
 RATES = rates_of(H200.device("h200"), "bf16")
 LONG = 500e-6
-"""Seconds from which launches do not dominate a layer's row."""
+"""Seconds from which a layer's row is not dominated by launches."""
 
 OPERATORS: dict[str, Callable[[Row], Work]] = {
     "matmul": lambda row: matmul(*row.shape),
@@ -92,7 +92,10 @@ def kernel_errors(fit: CostFit, measured: Iterable[KernelRow]) -> Errors:
 def layer_errors(
     seconds_of: Callable[[str, tuple[int, ...]], float], chosen: Callable[[str, Row], bool] = lambda name, row: True
 ) -> Errors:
-    """Return the errors on the chosen passes of all layers. `seconds_of` predicts a pass of a layer of some shape."""
+    """Return the errors on the chosen passes of all layers.
+
+    `seconds_of` predicts a pass of a layer of a given shape.
+    """
     each = ((name, row) for name in PASSES for row in rows(name).values() if chosen(name, row))
     return Errors(tuple(seconds_of(name, row.shape) / row.seconds - 1 for name, row in each))
 

@@ -1,6 +1,6 @@
-"""MkDocs hook that writes pages from the code: the command line and the glossary.
+"""MkDocs hook that writes two pages from the code: the command line and the glossary.
 
-`make docs` runs it; see `mkdocs.yml`.
+`make docs` runs it (see `mkdocs.yml`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tessel_core.samples import load_sample
 
 _SAMPLE, _MICRO_BATCHES = "v-shape-4", 8
 _DEFAULT_TEXT = re.compile(r"\[dim\]\(default (.*?)\)\[/dim\]")
-"""How the terminal's help of a solver option gives the default."""
+"""Pattern of the default value in the terminal's help of a solver option."""
 _WORDS: dict[Any, str] = {int: "whole number", float: "number", Path: "file", bool: ""}
 _HEAD = """# Command line
 
@@ -31,7 +31,7 @@ This page is written from the code. Results go to stdout, and progress and error
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the written pages to those that MkDocs found in the folder."""
+    """Add the two pages to the files that MkDocs found in the folder."""
     for name, page in (("command_line", command_line_page()), ("glossary", glossary_page())):
         files.append(File.generated(config, f"reference/{name}.md", content=page))
     return files

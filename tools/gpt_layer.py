@@ -19,9 +19,9 @@ from tessel_core.model import Device
 from tessel_core.model.checks import check_integer
 
 PARAMETER_TENSORS = 12
-"""Weights and biases of 4 linear operators and 2 layer norms."""
+"""Number of weight and bias tensors of 4 linear operators and 2 layer norms."""
 _STATISTIC_BYTES = 4
-"""Bytes per number of statistics, which are kept in float32."""
+"""Bytes of each number of the norms' statistics, which are kept in float32."""
 _RANDOM_STATE = (8, 8)
 """Bytes of the seed and of the offset that fused attention keeps."""
 
@@ -30,7 +30,7 @@ _BLOCK_BYTES = 512
 _SMALL_SEGMENT_BYTES = 2 * MIB
 _SEGMENT_BYTES = 20 * MIB
 _OWN_SEGMENT_BYTES = 10 * MIB
-"""Smallest block with a segment of its own, whose size is a multiple of 2 MiB."""
+"""Bytes of the smallest block that gets its own segment. The size of such a segment is a multiple of 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +38,28 @@ class LayerPasses:
     """Seconds of each pass of a layer on one device, its parameters, and the bytes kept for its backward pass."""
 
     inference: float
-    """Forward pass that keeps nothing."""
+    """Seconds of a forward pass that keeps nothing for a backward pass."""
     forward: float
     backward: float
-    """All gradients, accumulated."""
+    """Seconds of the backward pass that computes and accumulates all gradients."""
     input_gradient: float
     parameter_gradients: float
-    """All parameter gradients, with the path through the layer that they need, not accumulated."""
+    """Seconds of all parameter gradients, without accumulation.
+
+    They include the path through the layer that these gradients need.
+    """
     parameters: int
     activation_bytes: int
 
     @property
     def weight_gradient(self) -> float:
-        """Seconds of the whole backward pass beyond the gradient of the input."""
+        """Seconds that the whole backward pass takes beyond the gradient of the input."""
         return self.backward - self.input_gradient
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Block:
-    """A stretch of one segment, ordered as the allocator prefers free blocks."""
+    """Part of a segment. Blocks are ordered as the allocator prefers free ones."""
 
     size: int
     segment: int

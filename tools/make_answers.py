@@ -27,7 +27,7 @@ def first_question() -> Question:
 
 
 def write_answers(folder: Path) -> None:
-    """Search, and replace the answers in `folder` by the new one."""
+    """Search, and replace the answers in `folder` by the new answer."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.json"):
         old.unlink()

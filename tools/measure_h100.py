@@ -29,12 +29,12 @@ FP8_MAX = torch.finfo(FP8).max
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 REPEATS, WARM_UPS = 11, 3
-SLEEP_CYCLES = 2_000_000  # about 1 ms, in which the host queues all repeats, so the device never waits for a launch
-PROFILED_KERNELS = 60  # rows per profiled layer, the slowest kernels first
+SLEEP_CYCLES = 2_000_000  # About 1 ms, in which the host queues all repeats. So the device never waits for a launch.
+PROFILED_KERNELS = 60  # Rows per profiled layer, for its slowest kernels.
 
 
 class OutOfTimeError(Exception):
-    """The time limit of the script is reached."""
+    """The time limit of the script has been reached."""
 
 
 class Rows:
@@ -83,7 +83,10 @@ def between_us(marks: list[Any], first: int, last: int) -> float:
 
 
 def time_us(call: Callable[[], Any], ahead: bool = True) -> float:
-    """Return the median time of `call` on the device in µs. If `ahead`, the host queues launches before they run."""
+    """Return the median time of `call` on the device in µs.
+
+    With `ahead`, the host queues all launches before they run.
+    """
     for _ in range(WARM_UPS):
         call()
     if GPU:
@@ -110,7 +113,7 @@ def by_weight(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def scale_of(x: Tensor) -> Tensor:
-    """Return the divisor that maps the absolute maximum of `x` to the largest number of FP8, in float32."""
+    """Return the float32 divisor that maps the largest absolute value of `x` to the largest FP8 number."""
     return x.abs().amax().to(torch.float32).clamp(min=1e-12) / FP8_MAX
 
 
@@ -124,7 +127,10 @@ def scaled_product(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, fast:
 
 
 class ScaledLinear(torch.autograd.Function):
-    """`x @ weight.T` with three products in FP8. It keeps bf16 factors and casts them again, as torchao does."""
+    """Linear operator `x @ weight.T` with three products in FP8.
+
+    It keeps bf16 factors and casts them again for the backward pass, as torchao does.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -290,7 +296,7 @@ def layer_rows(rows: Rows, name: str, sizes: tuple[int, ...], samples: int, seq:
         raise OutOfTimeError
     if GPU:
         torch.cuda.empty_cache()
-    torch._dynamo.reset()  # reset the limit of recompilations, because each size compiles anew
+    torch._dynamo.reset()  # Reset the limit of recompilations, because each size compiles anew.
     hidden, heads, kv_heads, ffn = sizes
     layer = Layer(hidden, heads, kv_heads, ffn, seq, "fp8" in mode)
     run: Callable[[Tensor], Tensor] = layer if mode == "eager" else torch.compile(layer, dynamic=False)
@@ -513,7 +519,10 @@ def bandwidth(rows: Rows, tiny: bool) -> None:
 
 
 def launches(rows: Rows, tiny: bool) -> None:
-    """Measure the host's launches: the time per kernel of a chain of small kernels that no compiler fuses."""
+    """Measure how long the host takes to launch a kernel.
+
+    The row is the time per kernel of a chain of small kernels that no compiler fuses.
+    """
     x, w, steps = random(64, 64), random(64, 64), 100
 
     def chain(x: Tensor) -> Tensor:
@@ -557,7 +566,7 @@ def main() -> None:
             section(rows, arguments.tiny)
         except OutOfTimeError:
             print(f"out of time in section {name}", file=sys.stderr, flush=True)
-        except Exception:  # go on with the other sections
+        except Exception:  # Continue with the other sections.
             print(f"section {name} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         finally:
             if GPU:

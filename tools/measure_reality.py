@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # tools are not installed
+sys.path.insert(0, str(ROOT))  # Tools are not an installed package, so add their folder to the path.
 
 from tessel_core.formats import write_file  # noqa: E402
 from tools.reality_cases import all_cases  # noqa: E402

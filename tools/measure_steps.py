@@ -29,7 +29,7 @@ from torch.nn import functional as fn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tools are no package that is installed
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # Tools are not an installed package.
 
 from tools.measure_h100 import BF16, DEVICE, GPU, Layer
 
@@ -39,7 +39,7 @@ KERNELS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENT
 
 @dataclass(frozen=True)
 class Case:
-    """A network, its step, and how it runs."""
+    """A network, its training step, and the way in which it runs."""
 
     preset: str
     layers: int
@@ -74,12 +74,15 @@ CASES = (
 
 
 def norm(hidden: int) -> nn.RMSNorm:
-    """PyTorch's own RMSNorm, one kernel, as torchtitan takes it."""
+    """Return PyTorch's own RMSNorm, one kernel, as torchtitan uses it."""
     return nn.RMSNorm(hidden, eps=1e-5, device=DEVICE, dtype=BF16)
 
 
 def keeping_every_second_product() -> Any:
-    """The contexts of torchtitan's selective checkpointing: attention and every second product of a layer are kept."""
+    """Return the contexts of torchtitan's selective checkpointing.
+
+    They keep attention and every second product of a layer.
+    """
     products = Counter[bool]()
     attention = torch.ops.aten._scaled_dot_product_cudnn_attention.default
 
@@ -102,7 +105,7 @@ RECOMPUTING: dict[str, Callable[[Layer, Tensor], Tensor]] = {
 
 
 class Llama(nn.Module):  # type: ignore[misc, unused-ignore]
-    """Embedding, layers, norm and head; the loss of a micro-batch."""
+    """Llama: embedding, layers, norm and head. The output is the loss of a micro-batch."""
 
     def __init__(self, case: Case, sizes: tuple[int, int, int, int, int, bool]) -> None:
         super().__init__()
@@ -129,7 +132,7 @@ class Llama(nn.Module):  # type: ignore[misc, unused-ignore]
 
 
 class Training:
-    """Weights in bf16; their fp32 copies and fp32 gradients, which AdamW updates."""
+    """Training with weights in bf16. AdamW updates fp32 copies of them with fp32 gradients."""
 
     def __init__(self, model: Llama) -> None:
         self.model, self.weights = model, list(model.parameters())
@@ -147,12 +150,12 @@ class Training:
         parameter.grad = None
 
     def close(self) -> None:
-        """Remove the hooks, which hold the weights and are not collected."""
+        """Remove the hooks. They hold references to the weights, which would otherwise stay in memory."""
         for hook in self.hooks:
             hook.remove()
 
     def step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        """One step, with all its micro-batches."""
+        """Run one step with all its micro-batches."""
         for tokens, targets in batches:
             self.model(tokens, targets).backward()
         self.optimizer.step()
@@ -170,7 +173,7 @@ def measure(case: Case, sizes: tuple[int, int, int, int, int, bool]) -> tuple[fl
 
 
 def run(case: Case, vocabulary: int, training: Training) -> tuple[float, int]:
-    """Return the same of a training that exists."""
+    """Return the median seconds of a step and the peak bytes allocated, for an existing training."""
     shape = case.micro_batches, 2, case.samples, case.sequence
     batches = [(x, y) for x, y in torch.randint(vocabulary, shape, device=DEVICE)]
     took = []
@@ -201,7 +204,7 @@ def main() -> None:
             began = time.monotonic()
             try:
                 seconds, peak = measure(case, TINY if asked.tiny else SIZES[case.preset])
-            except Exception:  # a case that fails must not cost the others
+            except Exception:  # A case that fails must not stop the other cases.
                 print(f"{case} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
                 continue
             writer.writerow((*astuple(case), f"{seconds:.6f}", peak))

@@ -29,7 +29,7 @@ _FORWARDS_PER_BACKWARD = 2.5
 
 
 def measured_runs(kind: str) -> list[KernelRun]:
-    """Return the runs of a kind. Products of one size in other layouts are held out together."""
+    """Return the measured runs of a kind of device. Products of one size in different layouts are held out together."""
     text = "\n".join(line for line in ROWS.read_text("ascii").splitlines() if not line.startswith("#"))
     rows = csv.DictReader(text.splitlines())
     return [run for row in rows if row["device"] == kind for run in _run(row)]
@@ -64,7 +64,10 @@ def _grouped(shape: dict[str, int], said: str) -> Work:
 
 
 def _attention(shape: dict[str, int], *, backward: bool) -> Work:
-    """Return the work of causal attention with fewer heads of keys. Its head size is the mean of keys' and values'."""
+    """Return the work of causal attention with fewer key-value heads than query heads.
+
+    Its head size is the mean of those of keys and values.
+    """
     tokens, heads, width = shape["batch"] * shape["seq_len"], shape["head_num"], 2
     size = (shape["qk_head_dim"] + shape["v_head_dim"]) / 2
     queries, shared = tokens * heads * size, tokens * shape["kv_head_num"] * size
@@ -75,12 +78,15 @@ def _attention(shape: dict[str, int], *, backward: bool) -> Work:
 
 
 def kind_rates(kind: str) -> Rates:
-    """Return the data sheet's rates in bf16."""
+    """Return the rates in bf16 from the device's data sheet."""
     return rates_of(find_device_kind(kind).device("measured"), "bf16")
 
 
 def fit_kind(kind: str, runs: list[KernelRun] | None = None) -> CostFit:
-    """Fit to the runs of a kind, starting from the H200's parameters. Products of experts are fitted separately."""
+    """Fit parameters to the runs of a kind of device, starting from those of the H200.
+
+    Experts' products are fitted separately.
+    """
     runs, rates = measured_runs(kind) if runs is None else runs, kind_rates(kind)
     plain, grouped = ([run for run in runs if (run.works[0].kernel == GROUPED) is asked] for asked in (False, True))
     fit = calibrated(h200_fit(), plain, rates, FREE)

@@ -1,4 +1,4 @@
-"""The sample meshes: two of the presets, as files to start from."""
+"""The sample meshes. They are two of the presets, written as files that users can change."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ MESH_OF = {
     "evoformer-training": MeshSize("a100", 1, 4),
     "gpt-175b-training": MeshSize("h200", 32, 1),
 }
-"""On each of these meshes, links between any two devices are equal, so that the optimum can be proved."""
+"""Mesh of each sample graph. Links between any two of its devices are equal, so that the optimum can be proved."""
 
 
 def pin(sample: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The sample plans: shapes with integer times, and networks with real costs."""
+"""The sample plans: pipeline shapes with integer times, and networks with real costs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ CAPACITY_AT_8 = {
     "split-x": 9,
     "zb-v": 32,
 }
-"""Memory slots per device at which makespans on 8 devices were proved. On 4 devices, shapes have their own defaults."""
+"""Memory units per device at which makespans on 8 devices were proved optimal.
+
+On 4 devices, each shape has its own default.
+"""
 
 INFERENCE = ("v-shape", "m-shape", "nn-shape", "k-shape")
 
 GPT_3 = {"6.7b": (15, 16, 17), "13b": (8, 9, 13), "175b": (3, 4, 5)}
-"""Micro-batch sizes on 4, 8 and 16 devices: the least at which 1F1B exceeds the memory."""
+"""Micro-batch sizes on 4, 8 and 16 devices. Each is the smallest at which 1F1B exceeds the memory."""
 
 FLAVA = FlavaSpec(
     hidden=4096, heads=32, layers=24, joint_layers=12, sequence=1024, positions=1024, image=480, training=True
@@ -135,7 +138,7 @@ def _inference(shape: Shape, devices: int) -> Entry:
 
 
 def form_of(network: str, form: str, devices: int, micro_batch: int = 1) -> MicroBatchPlan:
-    """Return a form of a network by name. Times are per micro-batch, whatever its number of samples."""
+    """Return the plan of a network in a pipeline shape. Times are per micro-batch, whatever its number of samples."""
     plan = FORMS[form].build(f"{network}-{form}", layered(network, micro_batch), devices)
     return replace(plan, samples=None)
 
@@ -279,19 +282,19 @@ def _evoformer(devices: int) -> Entry:
 def _network(
     title: str, description: str, network: str, plan: MicroBatchPlan, family: str = LARGE_VOCABULARIES, group: int = 1
 ) -> Entry:
-    """Return the entry of a network. `group` GPUs are one device of the plan."""
+    """Return the catalogue entry of a network. One device of the plan represents `group` GPUs."""
     between = BETWEEN_NODES if group * len(plan.devices) > DEVICES_PER_NODE else ""
     return Entry(title, description, f"{network} {COSTS}{between}", family, plan)
 
 
 def _room(plan: MicroBatchPlan) -> int:
-    """Return how many micro-batches' activations fit on the first device."""
+    """Return the number of micro-batches whose activations fit on the first device."""
     held = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[0])
     return (plan.devices[0].activation_capacity or 0) // held
 
 
 def _works(plan: MicroBatchPlan) -> str:
-    """Return one sentence on how uneven the devices are."""
+    """Return one sentence on the largest and smallest work of the devices."""
     low, high = (show_time(work, plan.time_unit) for work in (min(plan.work), max(plan.work)))
     held = show_memory(max(device.static_memory for device in plan.devices), plan.memory_unit)
     works = f"{high} on each device" if low == high else f"{low} to {high} per device"

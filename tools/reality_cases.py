@@ -1,4 +1,4 @@
-"""Networks and strategies that are both run and simulated, on one and two processes."""
+"""Networks and strategies on one and two processes. All are both run and simulated."""
 
 from __future__ import annotations
 

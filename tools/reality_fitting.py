@@ -1,7 +1,7 @@
-"""Fits the parameters of a process and of the link between two processes to measured strategies.
+"""Fit the parameters of a process and of the link between two processes to measured strategies.
 
-First it fits the kernels to steps of one process, then the link to simulated steps of two. A process has one thread, so
-launch and work run in sequence (p = 1), and it either computes or communicates.
+First fit the kernels to steps of one process, then the link to simulated steps of two processes. A process has one
+thread, so launch and work run in sequence (p = 1), and it either computes or communicates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tools.reality_cases import Case
 from tools.reality_measuring import Measured
 
 PROCESS = Device("process0", "process", 0, None, (PeakRate("fp32", 128e9),), 200e9)
-"""A process, with the rates of which shares are fitted."""
+"""A process as a device. The fit finds which shares of its rates kernels reach."""
 RATES = rates_of(PROCESS, "fp32")
 _PRODUCTS = ("matmul", "attention", "attention_backward", "general")
 START = CostFit(
@@ -52,7 +52,7 @@ FREE = (
 )
 """Free parameters. Classes that are not named share one bandwidth."""
 SPLITS = 5
-"""Number of random choices of held-out strategies, with seeds from 0. The first makes the table."""
+"""Number of random choices of held-out strategies, with seeds from 0. The main table uses the first choice."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measures strategies as they run, and keeps the results in a file."""
+"""Run strategies, measure their times, and keep the results in a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tessel_core.formats.record import Record, list_of
 from tools.reality_cases import Case
 
 WARM_UP, STEPS = 1, 5
-"""Number of first steps of a run that do not count, and of steps that count."""
+"""Number of first steps of a run that do not count, and number of steps that count."""
 RUNS_PER_STRATEGY = 3
 MAX_OTHER_PROCESSORS = 0.05
 """A run counts only if other processes used at most this many processors during it."""
@@ -32,13 +32,13 @@ _QUIET_SECONDS = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A strategy and its runs, which are minutes apart."""
+    """A strategy and its runs. The runs are minutes apart."""
 
     case: Case
     step_us: tuple[tuple[int, ...], ...]
     """Microseconds of each counted step, for each run."""
     peaks: tuple[int, ...]
-    """Largest bytes of values that one of its processes held, for each run."""
+    """Largest bytes of values that a process of the run held, for each run."""
 
     @property
     def seconds(self) -> float:
@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurements:
-    """All measurements, and the machine that they were taken on."""
+    """All measurements, and a description of the machine."""
 
     machine: str
     disturbed: int
@@ -112,7 +112,7 @@ def measure(cases: Sequence[Case], until_s: float, on_run: Callable[[str], None]
 
 
 def _run(case: Case, ranks: Ranks) -> tuple[ProgramRun, float]:
-    """Return the run, and how many processors other processes used during it."""
+    """Run a strategy. Return the run, and how many processors other processes used during it."""
     began, before = time.monotonic(), _others_s(ranks)
     run = run_program(Asked(case.whole, case.spread, SEED, WARM_UP + STEPS), Engine.TORCH, Control(), ranks=ranks)
     return run, (_others_s(ranks) - before) / (time.monotonic() - began)

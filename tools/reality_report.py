@@ -1,4 +1,4 @@
-"""Writes docs/reality.md: measured strategies next to their simulations."""
+"""Write docs/reality.md, which compares measured strategies with their simulations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tools.reality_measuring import (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A strategy, measured and simulated."""
+    """A strategy with its measured and its simulated values."""
 
     measured: Measured
     seconds: float
@@ -69,7 +69,7 @@ class Agreement:
 
     @classmethod
     def of(cls, simulated: Sequence[float], measured: Sequence[float]) -> Agreement:
-        """Compare at least two pairs."""
+        """Compare simulated and measured numbers, of which there must be at least two pairs."""
         errors = [abs(one / other - 1) for one, other in zip(simulated, measured, strict=True)]
         correlation = float(np.corrcoef(_ranks(simulated), _ranks(measured))[0, 1])
         ninth = quantiles(errors, n=10, method="inclusive")[-1]
@@ -88,7 +88,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def compared(measured: Iterable[Measured], calibration: Calibration, unseen: frozenset[object]) -> list[Row]:
-    """Return the simulations of measured strategies, of which `unseen` were held out."""
+    """Return the simulations of measured strategies. The strategies `unseen` were held out of the calibration."""
     rows = list[Row]()
     for each in measured:
         trace = calibration.trace(each.case)
@@ -122,7 +122,7 @@ _AGREEMENT = "strategies | median error % | 90th % | largest % | rank correlatio
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Return a table of the figures of all parts."""
+    """Return a table that summarizes the errors of all parts of the report."""
     lines = [f"| step time, {name} | {times([*filter(part, rows)])} |" for name, part in _PARTS.items()]
     lines += [f"| peak memory, {name} | {peaks([*filter(part, rows)])} |" for name, part in _BY_PROCESSES.items()]
     return _table(f" | {_AGREEMENT}", lines)
@@ -241,7 +241,7 @@ A send takes {send}, an all-reduction of two processes
 communicates (`overlap=False`), because gloo copies bytes on the cores that compute.
 """
 _UNUSED = ("softmax", "collective")
-"""Classes without an operation in these networks."""
+"""Classes of kernels without an operation in these networks."""
 _STRATEGIES = """D/T/P/K are replicas, devices that share tensors, stages and micro-batches. Errors are relative to the
 measurement.
 """

@@ -1,4 +1,4 @@
-"""Catalogue entry of a sample, for any kind of file."""
+"""Catalogue entry of a sample file of any kind."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """Text of its file."""
+        """Text of the sample's file."""
         return _TEXT[type(self.content)](self.content)
 
     @property
     def row(self) -> dict[str, str]:
-        """Its row in the catalogue."""
+        """Row of the sample in the catalogue."""
         return {
             "name": self.name,
             "title": self.title,

@@ -1,4 +1,4 @@
-"""Take the README's picture: the start page of a running app, in a headless Chromium.
+"""Take the picture of the README: the start page of a running app, in a headless Chromium.
 
 make app                                             # in one terminal
 .venv/bin/python tools/screenshot.py docs/start.png  # in another

@@ -148,7 +148,7 @@ def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) ->
 
     If a scheduler needs separate weight gradients, the plan of a placed graph gets them.
     """
-    from tessel_core.workbench.planning import split_for  # placement is not needed before
+    from tessel_core.workbench.planning import split_for  # imported here, because placement is not needed before
 
     work = workspace()
     comparison, refused = work.comparison, dict[str, list[str]]()

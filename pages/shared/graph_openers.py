@@ -69,7 +69,7 @@ def open_graph_sample(then: str = "graph") -> None:
 
 def build_network(key: str, then: str = "graph") -> None:
     """Show the form that builds a network of a known family and any size."""
-    from tessel_core.networks.graphs.table import GRAPHS, build_graph  # late: Start does not need it
+    from tessel_core.networks.graphs.table import GRAPHS, build_graph  # imported here, because Start does not need it
 
     families = {name: family.title for name, family in GRAPHS.items()}
     family = GRAPHS[choose("Family", families, key=f"{key}-family")]
@@ -116,7 +116,7 @@ _MERGE = "Merge each layer into one operator with the sum of its costs."
 def _trained(graph: OperatorGraph, *, recompute: bool, split_weights: bool) -> OperatorGraph:
     """Return the training graph. It is made from the program of the ONNX model if this tab has opened one."""
     from tessel_core.ir.transforms.checkpoint import Recompute
-    from tessel_core.networks.graphs.table import training_graph  # late, as above
+    from tessel_core.networks.graphs.table import training_graph  # imported here for the same reason
     from tessel_core.networks.onnx import OnnxSpec, model_graph
 
     opened, how = session().of(OpenedModel), Recompute.FULL if recompute else Recompute.NONE

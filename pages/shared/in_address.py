@@ -29,11 +29,14 @@ class InAddress(ABC):
         """Return the part of the state that the address keeps."""
 
     def step_back(self, written: Address, address: Address) -> None:  # noqa: B027 most pages have no such steps
-        """Follow the browser's Back button from the address that was `written` last. The default does nothing."""
+        """Follow the browser's Back button from the address that was `written` last. This default does nothing."""
 
 
 def choice(key: str, address: Address, known: Mapping[str, str]) -> str:
-    """Return the entry of `known` that the address names. Empty if it names none. Raises InputError if invalid."""
+    """Return the entry of `known` that the address names.
+
+    Empty if it names no entry. Raises InputError for an unknown name.
+    """
     value = address.get(key, "")
     if value and value not in known:
         raise InputError(key, f"must be one of {', '.join(known)}, got {value!r}")

@@ -58,7 +58,7 @@ def _dismissed(key: str, text: str, icon: str) -> bool:
 
 
 def _trouble() -> str:
-    """Return why changes are not saved, in one sentence. Empty if they are."""
+    """Return the reason why changes are not saved, in one sentence. Empty if they are saved."""
     store = find_store()
     if store.refused:
         return f"Work is lost when the app stops. Export what you want to keep ({store.refused})."

@@ -20,7 +20,7 @@ class LearnState(InAddress):
     goes: bool = False
     """Whether the open slides advance by themselves."""
     said: str = ""
-    """Why the requested level could not be opened."""
+    """Reason why the requested level could not be opened."""
     steps: ClassVar[tuple[str, ...]] = ("level",)
 
     def follow(self, address: Address, read: Read) -> None:

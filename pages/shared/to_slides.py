@@ -25,7 +25,7 @@ def offers_slide(title: str, shown: Sequence[tuple[str, Schedule]]) -> None:
     if not shown:
         objection = "Nothing is solved yet."
     elif len(shown) > _MAX_SCHEDULES:
-        objection = f"A slide has room for {_MAX_SCHEDULES} schedules. Tick at most that many rows."
+        objection = f"A slide shows at most {_MAX_SCHEDULES} schedules. Tick at most that many rows."
     label = f"Add to slides ({len(work.slides)})" if work.slides else "Add to slides"
     look: dict[str, Any] = {"icon": ":material/slideshow:", "type": "tertiary", "disabled": bool(objection)}
     if not button(label, key="add-to-slides", help=objection or _ABOUT, **look):

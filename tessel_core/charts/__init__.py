@@ -1,4 +1,5 @@
-"""Plotly figures and timeline data of finished results. All are pure functions that solve nothing.
+"""Plotly figures and timeline data of finished results.
 
-Import each one from its own module, so that a page loads only the charts that it draws.
+All are pure functions that run no solver. Import each chart from its own module, so that a page loads only the charts
+that it draws.
 """

@@ -1,4 +1,4 @@
-"""Runs of a schedule as horizontal bars, one trace per kind of block."""
+"""Draw runs of a schedule as horizontal bars, one trace per kind of block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.units import show_memory, show_time
 
 Window = tuple[int, int]
-"""Time window of a picture in ticks: from the first, up to but not including the second."""
+"""Time window of a picture in ticks: start (included) and end (excluded)."""
 
 MOST_BARS = 4_000
 """Largest number of bars in a picture. A browser draws this many in about half a second."""
@@ -28,12 +28,15 @@ _HOVER = (
     "<b>%{customdata[0]}</b> · micro-batch %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} "
     "(%{customdata[4]})<br>on %{customdata[5]}<br>memory after: %{customdata[6]}<br>%{customdata[7]}<extra></extra>"
 )
-"""All values come from customdata, because plotly's `%{x}` is the end of a bar, not its length."""
+"""Template of the hover text.
+
+All values come from customdata, because plotly's `%{x}` is the end of a bar, not its length.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Lanes `first` to `last` of neighbouring devices of one block, drawn as one bar."""
+    """Lanes `first` to `last` of neighbouring devices of one block. They are drawn as one bar."""
 
     first: int
     last: int
@@ -98,7 +101,7 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labelled: 
 def _trace(
     schedule: Schedule, kind: BlockKind, hover: dict[int, tuple[str, ...]], divisor: float, *, labelled: bool
 ) -> go.Bar:
-    """Return the trace of one kind. The keys of `hover` are the rows of its runs."""
+    """Return the trace of one kind of block. The keys of `hover` are the row numbers of its runs in the schedule."""
     plan = schedule.plan
     bars = [(row, span) for row in hover for span in spans_of(plan.blocks[schedule.block[row]].devices)]
     at = [row for row, _ in bars]
@@ -154,13 +157,13 @@ def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ..
         when = (show_time(tick, plan.time_unit) for tick in (start, end, end - start))
         on = listed([names[d] for d in block.devices], _MAX_LISTED)
         after = listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]], _MAX_LISTED)
-        phase = "nothing repeats" if phases is None else Phase(phases[row]).words
+        phase = "nothing repeats" if phases is None else str(Phase(phases[row]))
         texts[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, phase)
     return texts
 
 
 def _memory_after(schedule: Schedule, rows: IntColumn) -> dict[int, list[tuple[int, int]]]:
-    """Return, for each run, its devices and the memory that each holds after the run has ended."""
+    """Return the devices of each run, and the memory that each device holds after the run has ended."""
     profile = MemoryProfile.of(schedule)
     held: dict[int, list[tuple[int, int]]] = {row: [] for row in rows.tolist()}
     for d in range(len(schedule.plan.devices)):

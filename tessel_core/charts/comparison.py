@@ -1,4 +1,4 @@
-"""Several schedules below each other on one time axis."""
+"""Draw several schedules below each other on one time axis."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tessel_core.units import show_time
 
 _HEADING, _MEMORY_GAP = 36, 8
 _LANES_PIXELS = {True: (100, 14, 24), False: (132, 14, 33)}
-"""Pixels with and without memory lanes: of all lanes of a schedule together, and least and most of one lane."""
+"""Heights in pixels with and without memory lanes: all lanes of a schedule together, smallest lane and largest lane."""
 _ROOM_FOR_END = 0.1
-"""Share of the window that is added on the right for the labels of makespans."""
+"""Share of the window's width that is added on the right for the labels of makespans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,10 @@ class _Band:
 
 
 def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bool = False) -> go.Figure:
-    """Return a figure of the schedules with one time axis, which zooms all of them.
+    """Return a figure of the schedules with one time axis.
 
-    All must have the same time unit, and there must be at least one. With `memory`, memory lanes are drawn below each.
+    Zooming the axis zooms all schedules. All must have the same time unit, and there must be at least one. With
+    `memory`, memory lanes are drawn below each schedule.
     """
     schedules = [each.schedule for each in shown if each.schedule is not None]
     assert len({schedule.plan.time_unit for schedule in schedules}) == 1, "one axis needs one unit"

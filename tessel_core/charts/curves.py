@@ -1,4 +1,4 @@
-"""Curves of results over the number of micro-batches, or over the memory capacity."""
+"""Plot results over the number of micro-batches, or over the memory capacity."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 def count_curves(
     lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: str, *, per_sample: bool = False
 ) -> go.Figure:
-    """Plot the idle share, and the time per micro-batch or sample, of each pair over the number of micro-batches.
+    """Plot the results of each pair over the number of micro-batches.
 
-    Hollow points are published orders that do not fit in memory.
+    The two plots show the share of idle time, and the time per micro-batch or sample. Hollow points are published
+    orders that do not fit in memory.
     """
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.09)
     spans = [float(point.time_each(per_sample=per_sample) or 0) for _, points in lines for point in points]

@@ -15,7 +15,7 @@ from tessel_core.model import BlockKind, MicroBatchPlan, PlacementDevice, Placem
 from tessel_core.units import memory_scale, show_memory, show_time
 
 _TOP, _BOTTOM, _ALL_BARS, _THICKEST, _THIN, _THINNEST = 34, 44, 480, 30, 20, 9
-"""Pixels: margins, the height that all bars share, and the thickness of bars."""
+"""Sizes in pixels: top and bottom margin, total height of all bars, and limits of the thickness of a bar."""
 _HATCHES = {
     "warmup": "/",
     "cooldown": "\\",
@@ -29,21 +29,21 @@ _HATCHES = {
     "open": "x",
     "bubble": "\\",
 }
-"""Hatches, so that parts can be told apart without colour."""
+"""Hatches of the causes of idle time, which distinguish them without colour."""
 _LEGEND_LINE, _LEGEND_ENTRIES = 20, 5
-"""Pixels of a line of the legend, and number of its entries in a figure of half a page's width."""
+"""Height of a line of the legend in pixels, and number of entries per line in a figure of half a page's width."""
 _MAX_BLOCKS = 12
 _PERCENT: dict[str, Any] = {"range": [0, 100], "ticksuffix": "%"}
 
 
 def cause_chart(causes: IdleCauses, plan: MicroBatchPlan) -> go.Figure:
-    """Plot the share of busy time, and of idle time by cause, of each device."""
+    """Plot the share of each device's time that is busy, and the share of each cause of idle time."""
     names = [plain(device.name) for device in plan.devices]
     return cause_bars(causes, names, lambda ticks: show_time(ticks, plan.time_unit))
 
 
 def cause_bars(causes: IdleCauses, names: list[str], show: Callable[[int], str]) -> go.Figure:
-    """Plot causes of idle time for devices with these names. `show` formats ticks."""
+    """Plot busy time and causes of idle time for devices with these names. `show` formats ticks as text."""
     rows = [_with_busy(causes.ticks(d), causes.length) for d in range(causes.devices)]
     hover = {part: [f"{n}: {show(row[part])}" for n, row in zip(names, rows, strict=True)] for part in rows[0]}
     shares = [{part: ticks / max(1, causes.length) for part, ticks in row.items()} for row in rows]
@@ -51,7 +51,7 @@ def cause_bars(causes: IdleCauses, names: list[str], show: Callable[[int], str])
 
 
 def mean_cause_chart(shown: Sequence[tuple[str, IdleCauses]]) -> go.Figure:
-    """Plot busy time and idle time by cause, one bar per schedule, as the mean of all devices."""
+    """Plot busy time and causes of idle time, with one bar per schedule. Each bar is the mean of all devices."""
     titles = [plain(title, 60) for title, _ in shown]
     return _share_chart(
         titles, [_with_busy(each.shares, 1) for _, each in shown], {}, "share of the makespan, mean of all devices"
@@ -59,20 +59,23 @@ def mean_cause_chart(shown: Sequence[tuple[str, IdleCauses]]) -> go.Figure:
 
 
 def idle_chart(shown: Sequence[tuple[str, IdleSplit]]) -> go.Figure:
-    """Plot busy time and idle time by remedy, one bar per schedule or steady state, as the mean of all devices."""
+    """Plot busy time, and idle time by the change that could remove it.
+
+    Each schedule or steady state has one bar, which is the mean of all devices.
+    """
     titles = [plain(title, 60) for title, _ in shown]
     return _share_chart(titles, [split.parts for _, split in shown], {}, "share of the time, mean of all devices")
 
 
 def _with_busy(idle: Mapping[Cause, Any], whole: int) -> dict[str, Any]:
-    """Return the parts by name, busy time first."""
+    """Return the shares by name, with busy time first."""
     return {BUSY: whole - sum(idle.values()), **{str(cause): part for cause, part in idle.items()}}
 
 
 def _share_chart(
     names: list[str], rows: Sequence[Mapping[str, Any]], hover: Mapping[str, list[str]], title: str
 ) -> go.Figure:
-    """Plot one bar per row, of parts that are fractions of 1. Parts that no row has are left out."""
+    """Plot one bar per row. Each bar is divided into shares of 1. A share that is zero in all rows is left out."""
     traces = []
     for part in rows[0]:
         shares = [100 * float(row[part]) for row in rows]
@@ -84,7 +87,10 @@ def _share_chart(
 
 
 def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
-    """Plot the blocks that shorten the makespan most. `savings` has ticks. One bar stands for all other blocks."""
+    """Plot the blocks whose speed-up shortens the makespan most.
+
+    `savings` has ticks. One bar stands for all other blocks.
+    """
     blocks = sorted(range(len(savings)), key=lambda b: -savings[b])
     saving = [b for b in blocks if savings[b]][:_MAX_BLOCKS]
     others = blocks[len(saving) :]
@@ -108,7 +114,7 @@ def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
 
 
 def memory_bars(loads: PlacementLoads, devices: Sequence[PlacementDevice]) -> go.Figure:
-    """Plot the bytes that each device holds, its capacity, and any excess."""
+    """Plot the bytes that each device holds, its capacity, and the bytes above the capacity."""
     names, limits = [plain(device.name) for device in devices], [device.memory_capacity for device in devices]
     divisor, unit = memory_scale(max(*loads.memory, *(limit or 0.0 for limit in limits), 1.0), "B")
     within = [held if limit is None else min(held, limit) for held, limit in zip(loads.memory, limits, strict=True)]
@@ -147,7 +153,7 @@ def _bars(
 
 
 def _marks(name: str, x: list[float], y: list[int]) -> go.Scatter:
-    """Return a vertical mark in each lane."""
+    """Return a vertical mark in each lane, such as a capacity."""
     stroke = {"symbol": "line-ns", "size": 18, "line": {"color": LIMIT, "width": 2}}
     return go.Scatter(name=name, x=x, y=y, mode="markers", marker=stroke, hoverinfo="skip", showlegend=True)
 

@@ -1,4 +1,4 @@
-"""Parts that all figures share: transparent background, legend on top, lanes, and escaped names."""
+"""Parts that all figures share: transparent background, legend on top, one lane per device, and escaped names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import html
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-# plotly uses pandas if sys.modules has it. A half-imported pandas, while a search on another thread imports it, breaks
-# the figure. So import it completely first.
+# Plotly uses pandas if `sys.modules` has it. A search on another thread may just be importing pandas, and plotly fails
+# on a half-imported module. So import pandas completely first.
 import pandas  # noqa: F401
 import plotly.graph_objects as go
 
@@ -33,7 +33,7 @@ def plain(name: str, longest: int = 18) -> str:
 
 
 def listed(parts: Sequence[str], most: int) -> str:
-    """Return up to `most` of the parts, separated by commas."""
+    """Return at most `most` of the parts, separated by commas."""
     return ", ".join(parts[:most]) + (" …" if len(parts) > most else "")
 
 
@@ -60,12 +60,12 @@ def _layout(pixels: int, top: int, bottom: int, layout: dict[str, Any]) -> dict[
 
 
 def lane_axis(figure: go.Figure, names: Sequence[str], *, row: int | None = None, title: str = "") -> None:
-    """Set the vertical axis to one lane per name, the first on top. `row` chooses a subplot."""
+    """Set the vertical axis of a subplot to one lane per name, the first name on top."""
     figure.update_yaxes(**lanes(names, title=title), row=row, col=None if row is None else 1)
 
 
 def lanes(names: Sequence[str], *, every: int = 1, size: int = 0, title: str = "") -> dict[str, Any]:
-    """Return a vertical axis with one lane per name, the first on top. Only each `every`-th name is shown."""
+    """Return a vertical axis with one lane per name, the first name on top. Only every `every`-th name is shown."""
     return {
         "range": [len(names) - 0.5, -0.5],
         "tickvals": list(range(0, len(names), every)),
@@ -79,5 +79,5 @@ def lanes(names: Sequence[str], *, every: int = 1, size: int = 0, title: str = "
 
 
 def axis_title(text: str, standoff: int = 6) -> dict[str, Any]:
-    """Return the title of an axis, `standoff` pixels from its numbers."""
+    """Return the title of an axis, at a distance of `standoff` pixels from its numbers."""
     return {"text": text, "standoff": standoff}

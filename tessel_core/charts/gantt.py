@@ -21,9 +21,9 @@ from tessel_core.units import many, show_memory, show_time, time_scale
 
 _TOP, _BOTTOM = 58, 50
 _BETWEEN = 12
-"""Pixels between schedule and memory lanes."""
+"""Distance between schedule and memory lanes, in pixels."""
 _MIN_LABELLED_SHARE = 0.07
-"""A phase with a smaller share of the window has no room for its name."""
+"""Share of the window's width that a phase needs to show its name."""
 EVERYTHING = "Everything"
 _PERIODS_SHOWN = 3
 """Number of periods in the window of the repetend."""
@@ -32,8 +32,8 @@ _PERIODS_SHOWN = 3
 def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     """Draw the schedule above its memory lanes, on one time axis.
 
-    `window` limits the picture to some ticks. If it holds too many blocks for a browser, they are drawn as shares of
-    columns (see `detail_of`). A schedule that exceeds a capacity is marked "does not fit".
+    `window` limits the picture to some ticks. If the window has too many blocks for a browser, they are drawn as shares
+    of columns (see `detail_of`). A schedule that exceeds a capacity is marked "does not fit".
     """
     axis = TimeAxis.of([schedule])
     window = window or (0, schedule.makespan)
@@ -57,14 +57,17 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """Common time axis of schedules with one time unit, from 0 to the last end, and its named windows."""
+    """Time axis that several schedules share, from 0 to the last end, with its named windows.
+
+    The schedules have the same time unit.
+    """
 
     longest: int
     divisor: float
     """Ticks per unit of the axis."""
     unit: str
     windows: dict[str, Window]
-    """Window of everything and, if a schedule repeats, of warmup, repetend and cooldown."""
+    """Window of the whole axis and, if a schedule repeats, windows of warmup, repetend and cooldown."""
 
     @classmethod
     def of(cls, schedules: Sequence[Schedule]) -> TimeAxis:
@@ -90,7 +93,7 @@ class TimeAxis:
 
 
 def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Window]:
-    """Return the window of each phase, over all devices of all schedules that repeat."""
+    """Return the window of each phase. It covers all devices of all schedules that repeat."""
     repeating = [schedule for schedule in schedules if schedule.repetend is not None]
     if not repeating:
         return {}
@@ -103,14 +106,14 @@ def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Win
     )
     found = {
         "Warmup": (0, max(map(max, opens))),
-        Phase.REPETEND.words.capitalize(): (min(map(min, opens)), last_shown),
+        Phase.REPETEND.capitalize(): (min(map(min, opens)), last_shown),
         "Cooldown": (min(map(min, closes)), longest),
     }
     return {name: window for name, window in found.items() if window[1] > window[0]}
 
 
 class Detail(Enum):
-    """Level of detail of a picture, as fine as a browser draws without delay."""
+    """Level of detail of a picture. A picture has the finest level that a browser draws without delay."""
 
     SHARES = "what share of each column is spent on what"
     BARS = "a bar for every block"
@@ -129,14 +132,20 @@ def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
 
 
 def block_traces(schedule: Schedule, divisor: float, window: Window, detail: Detail) -> list[go.Bar | go.Heatmap]:
-    """Return the runs in the window as bars, or as shares of columns."""
+    """Return the runs in the window as bars.
+
+    If there are too many, return columns that show how devices divide their time.
+    """
     if detail is Detail.SHARES:
         return [raster_trace(schedule, divisor, window)]
     return bar_traces(schedule, divisor, window, labelled=detail is Detail.LABELLED)
 
 
 def time_axis(figure: go.Figure, shown: tuple[float, float], unit: str, *, last_row: int) -> None:
-    """Set the time axis of all subplots to the part `shown`, in units of the axis. `last_row` gets the title."""
+    """Set the time axis of all subplots to the range `shown`, in units of the axis.
+
+    The subplot `last_row` gets the title.
+    """
     for row in range(1, last_row + 1):
         figure.update_xaxes(range=shown, row=row, col=1)
     figure.update_xaxes(title=axis_title(f"time ({plain(unit)})"), row=last_row, col=1)
@@ -150,7 +159,10 @@ def finish_timeline(figure: go.Figure, pixels: int) -> go.Figure:
 
 
 def phase_traces(schedule: Schedule, divisor: float, *, legend: bool = True) -> list[go.Bar]:
-    """Return hatched backgrounds for warmup (before a device's first repetend block) and cooldown (after its last)."""
+    """Return hatched backgrounds of two phases.
+
+    The warmup ends at a device's first repetend block, and the cooldown begins after its last.
+    """
     if schedule.repetend is None:
         return []
     windows = schedule.repetend_windows
@@ -183,12 +195,15 @@ def _ground(name: str, base: NDArray[np.float64], width: NDArray[np.float64], ha
 
 
 def lane_pixels(lanes: int, most: int) -> int:
-    """Return the height of a lane. About eight lanes and their memory fit a small screen; more make it longer."""
+    """Return the height of a lane in pixels.
+
+    About eight lanes and their memory lanes fit a small screen. More lanes make the figure taller.
+    """
     return max(12, min(most, 5 * most // lanes))
 
 
 def device_names(plan: MicroBatchPlan) -> list[str]:
-    """Return the names of the lanes."""
+    """Return the names of the lanes, which are names of devices."""
     return [plain(device.name) for device in plan.devices]
 
 
@@ -200,7 +215,7 @@ def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: 
     repeats = schedule.phase == Phase.REPETEND
     opens, closes = int(schedule.start[repeats].min()), int(schedule.end[repeats].max())
     per = f" for {steady.unroll} micro-batches" if steady.unroll > 1 else ""
-    every = f"{Phase.REPETEND.words}: every {show_time(steady.period, schedule.plan.time_unit)}{per}"
+    every = f"{Phase.REPETEND}: every {show_time(steady.period, schedule.plan.time_unit)}{per}"
     for name, first, last in (("warmup", 0, opens), (every, opens, closes), ("cooldown", closes, schedule.makespan)):
         left, right = max(first, window[0]), min(last, window[1])
         if right - left < _MIN_LABELLED_SHARE * (window[1] - window[0]):

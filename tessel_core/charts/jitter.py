@@ -1,4 +1,4 @@
-"""Chart of schedules under jitter: distribution of the makespan, and the chance to win."""
+"""Draw schedules with random durations (jitter): distribution of the makespan, and probability to win."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _CHANCES_PIXELS = 96
 
 
 def jitter_chart(shown: Sequence[tuple[str, Jittered]], time_unit: str) -> go.Figure:
-    """Draw one lane per schedule: a bar from p50 to p95, a mark without jitter, and the chance to win."""
+    """Draw one lane per schedule, with its makespan under jitter.
+
+    It shows a bar from the median to the 95th percentile, a mark for the makespan without jitter, and the probability
+    to win.
+    """
     lanes = list(range(len(shown)))
     divisor, unit = time_scale(max((each.p95 for _, each in shown), default=1.0), time_unit)
     hover = [_hover(title, each, time_unit) for title, each in shown]

@@ -1,4 +1,4 @@
-"""Memory of each device over time: one lane per device on a common scale, with capacities as lines."""
+"""Draw the memory of each device over time. Each device has one lane on a common scale, with its capacity as a line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from tessel_core.units import memory_scale, show_memory, show_time
 Points = list[float | None]
 
 _MAX_STEPS, _MIN_LANE_STEPS = 6_000, 200
-"""Limit of steps per picture, and the number that each lane may have at least. Beyond it, each drawn step is the
-maximum over its width."""
+"""Limit of steps per picture, and number of steps that each lane may have in any case.
+
+If there are more steps, each drawn step is the maximum of several.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """Steps of one device: it holds `level[i]` from `time[i]` to `time[i + 1]`."""
+    """Memory of one device over time. It holds `level[i]` from `time[i]` to `time[i + 1]`."""
 
     device: int
     time: NDArray[np.int64]
@@ -33,13 +35,16 @@ class _Lane:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """Level, cut off at the capacity."""
+        """Memory level, limited to the capacity."""
         return self.level if self.limit is None else np.minimum(self.level, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Lane d spans y = d - LANE/2 (largest peak or capacity of all devices) to y = d + LANE/2 (nothing held)."""
+    """Vertical scale of the lanes.
+
+    Lane d spans y = d - LANE/2 (largest peak or capacity of all devices) to y = d + LANE/2 (no memory held).
+    """
 
     ticks: float
     fullest: int
@@ -49,7 +54,11 @@ class _Scale:
 
 
 def memory_traces(schedule: Schedule, divisor: float, window: Window) -> list[go.Scatter]:
-    """Return traces for static memory, memory of micro-batches, excess, outline with hover texts, and capacities."""
+    """Return the traces of the lanes.
+
+    They show static memory, memory of micro-batches, memory above the capacity, outlines with hover texts, and
+    capacities.
+    """
     profile = MemoryProfile.of(schedule)
     lanes = [_lane(profile, d, window) for d in range(len(schedule.plan.devices))]
     scale = _Scale(divisor, _fullest(profile))
@@ -96,7 +105,7 @@ def _lane(profile: MemoryProfile, device: int, window: Window) -> _Lane:
 def _filled(
     name: str, colour: str, scale: _Scale, areas: list[tuple[_Lane, NDArray[np.int64], NDArray[np.int64]]]
 ) -> go.Scatter:
-    """Return the areas between two step functions (lane, low, high), one closed outline per lane."""
+    """Return filled areas between a lower and an upper step function of each lane, as one closed outline per lane."""
     x: Points = []
     y: Points = []
     for lane, low, high in areas:
@@ -121,7 +130,7 @@ def _filled(
 
 
 def _outline(schedule: Schedule, lanes: list[_Lane], scale: _Scale) -> go.Scatter:
-    """Return the thin line with the hover text of each step."""
+    """Return the thin outline of the lanes. Its steps have the hover texts."""
     plan = schedule.plan
     x: Points = []
     y: Points = []

@@ -1,4 +1,4 @@
-"""Pictures of a device mesh: its nodes and devices, and a heat map of link bandwidths or latencies."""
+"""Draw a device mesh: its nodes and devices, and a heat map of link bandwidths or latencies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tessel_core.model import Device, DeviceMesh
 from tessel_core.units import show_memory
 
 _MAX_HEAT_MAP_DEVICES = 256
-"""A larger mesh is shown by the first device of each node."""
+"""Largest number of devices in the heat map. A larger mesh is shown by the first device of each node."""
 _MAX_AXIS_NAMES = 32
-"""With more names along an axis, only every second, third and so on is shown."""
+"""Largest number of names along an axis. If there are more, names are left out at equal distances."""
 _MAX_LINK_LINES = 64
-"""Individual links are drawn only up to this number. More lines would hide the devices."""
+"""Largest number of individual links that are drawn. More lines would hide the devices."""
 _ACROSS = 4
 """Devices per row within a node."""
 _NODES_ACROSS = 4
@@ -68,7 +68,10 @@ def _representatives(mesh: DeviceMesh) -> list[int]:
 
 
 def _range(heat: np.ndarray) -> dict[str, float]:
-    """Return a colour range of at least a factor of ten, so that equal links get the colour of the best."""
+    """Return a range of the colour scale.
+
+    It spans at least a factor of ten, so that equal links get the colour of the best.
+    """
     if not np.isfinite(heat).any():
         return {}
     least, most = float(np.nanmin(heat)), float(np.nanmax(heat))
@@ -76,7 +79,7 @@ def _range(heat: np.ndarray) -> dict[str, float]:
 
 
 def _ticks(values: np.ndarray, unit: str) -> dict[str, object]:
-    """Return the colour bar. It names the occurring values if they are few."""
+    """Return the colour bar. If few different values occur, its ticks are these values."""
     known = np.unique(values[np.isfinite(values) & (values > 0)])
     bar: dict[str, object] = {"title": {"text": unit, "side": "right"}, "thickness": 12, "outlinewidth": 0}
     if len(known) <= 8:
@@ -85,7 +88,10 @@ def _ticks(values: np.ndarray, unit: str) -> dict[str, object]:
 
 
 def mesh_picture(mesh: DeviceMesh) -> go.Figure:
-    """Draw the nodes side by side. Each device is a square in the colour of its kind. Lines are individual links."""
+    """Draw the nodes side by side.
+
+    Each device is a square in the colour of its kind. Lines are individual links between devices.
+    """
     members: dict[int, list[int]] = {}
     for i, device in enumerate(mesh.devices):
         members.setdefault(device.node, []).append(i)

@@ -19,23 +19,26 @@ KIND_COLOURS = {
 }
 
 SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Colours of the lines of one figure, whose symbols differ too."""
+"""Colours of the lines of one figure. The lines also differ in their symbols."""
 
 HELD = "#56b4e9"
-"""Memory that micro-batches hold."""
+"""Colour of memory that micro-batches hold."""
 STATIC = "#888888"
-"""Static memory."""
+"""Colour of static memory."""
 LIMIT = "#d55e00"
-"""Capacities, and memory above them."""
+"""Colour of capacities, and of memory above a capacity."""
 MISFIT = "#b34700"
-"""Text about exceeded capacities, which needs more contrast than lines. Pages brighten it in the dark theme."""
+"""Colour of text about exceeded capacities, which needs more contrast than lines.
+
+Pages brighten it in the dark theme.
+"""
 QUIET = "rgba(128, 128, 128, 0.55)"
-"""Unobtrusive lines and hatches, readable on both backgrounds."""
+"""Colour of unobtrusive lines and hatches, readable on light and dark backgrounds."""
 FAINT = "rgba(128, 128, 128, 0.13)"
 TRANSFER = "#e0218a"
-"""Tensors between devices. No device has this hue."""
+"""Colour of tensors between devices. No device has this hue."""
 COST_SCALE = ((0.0, "#56b4e9"), (0.5, "#cc79a7"), (1.0, "#d55e00"))
-"""Colour scale from low to high cost, readable on both backgrounds."""
+"""Colour scale from low to high cost, readable on light and dark backgrounds."""
 
 PART_COLOURS: Mapping[str, str] = {
     BUSY: "#8f9aa6",
@@ -51,11 +54,16 @@ PART_COLOURS: Mapping[str, str] = {
     Cause.COMMUNICATION: TRANSFER,
     Cause.DATA: "#009e73",
 }
-"""Colours of busy time, and of idle time by remedy and by cause. All differ, and idle time that another order could
-remove stands out."""
+"""Colours of busy time, and of idle time by cause and by the change that could remove it.
+
+All differ, and idle time that another order could remove stands out.
+"""
 
 _STEPS = (0.0, 0.22, 0.11, 0.33)
-"""Shares of white or black for micro-batches 0 to 3, which repeat. Neighbours differ and the hue stays."""
+"""Shares of white or black that are mixed into the colours of micro-batches 0 to 3, and so on.
+
+Neighbours differ and the hue stays.
+"""
 SHADES = len(_STEPS)
 """Number of micro-batches after which `shade` repeats."""
 

@@ -1,4 +1,7 @@
-"""Scatter plot of strategies over two objectives, with the Pareto front."""
+"""Scatter plot of strategies over two objectives, with their Pareto front.
+
+No strategy beats one of the front in both objectives.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tessel_core.units import show_memory, show_time
 _HEIGHT, _TOP, _BOTTOM = 248, 60, 52
 _MAX_POINTS = 20_000
 _WEBGL_ABOVE = 2_000
-"""With fewer points, a browser draws faster without WebGL."""
+"""Number of points above which the plot uses WebGL. With fewer points, a browser draws faster without it."""
 _MIN_TICKS, _MAX_TICKS = 2, 8
 
 
@@ -72,10 +75,11 @@ def _column(sweep: GridResult, name: str, numbers: Sequence[int]) -> list[float]
 def pareto_chart(
     sweep: GridResult, x: str = "peak_memory", y: str = "throughput", chosen: int | None = None
 ) -> go.Figure:
-    """Draw one point per configuration over two objectives. `customdata` begins with its number in the sweep.
+    """Draw one point per configuration over two objectives.
 
-    The front is that of these two objectives. A cross is a simulated configuration that does not fit. If there are too
-    many points, the front and the first of the others are drawn.
+    `customdata` begins with the number of the configuration in the sweep. The Pareto front is that of these two
+    objectives. A cross is a simulated configuration that does not fit. If there are too many points, the front and the
+    first of the other points are drawn.
     """
     front = list(sweep.front_of((x, y)))
     rest = [i for i in np.flatnonzero(sweep.feasible).tolist() if i not in set(front)]

@@ -24,27 +24,30 @@ _TIME_UNIT = "ns"
 _TRANSFERS, _REDUCTION = "transfers", "gradient reduction"
 _KINDS = {BlockKind.OTHER: _TRANSFERS}
 _MAX_REASONS, _MAX_SUBGRAPH_CHECKS = 200_000, 1_000_000
-"""Pieces can be dragged up to this number of pieces × devices and, with subgraphs, of pieces × devices × operators."""
+"""Limits up to which pieces can be dragged.
+
+The first limits pieces × devices. With subgraphs, the second limits pieces × devices × operators.
+"""
 _MAX_NAMED = 3
 _ROUNDING = 1e-12
-"""A smaller share of all communication is a rounding error."""
+"""Share of all communication below which a difference is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of the picture: the operators of a mark on one device."""
+    """One bar of the picture: the operators of a mark that run on one device."""
 
     mark: Mark
     operators: tuple[int, ...]
     device: int
     stage: int = 0
-    """Number of the stage, if devices have several stages."""
+    """Number of the stage, if a device has several stages."""
 
 
 def pieces_of(placement: Placement, marks: MarkedGraph) -> tuple[Piece, ...]:
-    """Return all pieces, forward ones first, in the order of the marks.
+    """Return all pieces in the order of the marks, forward pieces first.
 
-    If devices have several stages, a lane has these in order, and in reverse order for the backward pass.
+    If devices have several stages, a lane has the stages in order, and in reverse order for the backward pass.
     """
     found, stage_of = dict[tuple[int, int, int], list[int]](), placement.stages or (0,) * len(placement.assignment)
     for number, mark in enumerate(marks.marks):
@@ -58,7 +61,7 @@ def pieces_of(placement: Placement, marks: MarkedGraph) -> tuple[Piece, ...]:
 
 
 def _way(piece: Piece) -> int:
-    """Return a sort key: the order in which a micro-batch passes the stages."""
+    """Return a sort key that gives the order in which a micro-batch passes the stages."""
     return -piece.stage if piece.mark.backward else piece.stage
 
 
@@ -70,10 +73,11 @@ def placement_data(
     look: Look | None = None,
     fixed: bool = False,
 ) -> bytes:
-    """Return all that the timeline shows of a placement, in the format of `timeline_data`.
+    """Return the data of a placement for the timeline, in the format of `timeline_data`.
 
-    `bound` is the proved lower bound on the largest load, in the graph's unit. Unless the pieces are `fixed` or too
-    many, the data has, for each piece, what moves along and which devices cannot take it, so that it can be dragged.
+    `bound` is the proved lower bound on the largest load, in the graph's unit. A user can drag a piece, unless pieces
+    are `fixed` or too many. For this, the data states which other pieces move along, and which devices the piece cannot
+    move to.
     """
     placement, pieces = movable.placement, pieces_of(movable.placement, marks)
     loads, unit = PlacementLoads.of(placement), placement.graph.time_unit
@@ -141,7 +145,10 @@ def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, A
 
 
 def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Return, for each piece, which pieces and operators move along, and why each device cannot take it."""
+    """Return which pieces and operators move along with each piece.
+
+    Return also the reason for each device that a piece cannot move to.
+    """
     count = len(pieces) * len(movable.placement.devices)
     late = 0 if movable.placement.subgraphs is None else count * len(movable.placement.assignment)
     if count > _MAX_REASONS or late > _MAX_SUBGRAPH_CHECKS:

@@ -1,4 +1,4 @@
-"""Progress of a search: curves of its best solution and its bound."""
+"""Plot the progress of a search: its best solution and its bound over time."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tessel_core.model import MAKESPAN, PERIOD, BlockKind
 from tessel_core.units import many, show_gap, time_scale
 
 _MAX_STEPS = 40
-"""Number of moments in the replay of a search."""
+"""Number of moments in the animated replay of a search."""
 _ROOM = 0.1
-"""Margin above and below the values of a row, as a share of their range."""
+"""Margin above and below the values of a subplot, as a share of their range."""
 _TOP, _BOTTOM, _ROW, _BETWEEN = 34, 44, 120, 34
 _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", LIMIT, "dash"))
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x")
 _COLOURS = SERIES_COLOURS[2:]
-"""Colours of the marks. The lines use the first two colours."""
+"""Colours of the methods' marks. The lines use the first two colours of the series."""
 _OUTLIER_FACTOR = 2
-"""Answers above this multiple of the final best are left out, because they would flatten the later steps."""
+"""Multiple of the final best above which earlier answers are left out, because they would flatten the later steps."""
 _LASTING = (MAKESPAN, PERIOD)
-"""Phases whose best and bound hold until the end of the search."""
+"""Phases whose best solution and bound stay valid until the end of the search."""
 
 
 def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> go.Figure:
@@ -75,7 +75,7 @@ def at_moment(figure: go.Figure, wall_s: float = inf) -> go.Figure:
     for trace in then.data:
         points = [(x, y) for x, y in zip(trace.x, trace.y, strict=True) if x <= wall_s]
         if points and "lines" in trace.mode and trace.x[-1] > wall_s:
-            points.append((wall_s, points[-1][1]))  # extend the line to that moment
+            points.append((wall_s, points[-1][1]))  # Extend the line to that moment.
         points = points or [(None, None)]  # plotly drops an empty trace from the legend, which changes the height
         trace.x, trace.y = [x for x, _ in points], [y for _, y in points]
     return then
@@ -140,7 +140,7 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
 
 
 def _near(part: list[Progress]) -> list[Progress]:
-    """Return the reports without answers far above the final best."""
+    """Return the reports. Answers far above the final best are left out."""
     last = min((news.objective for news in part if news.objective is not None), default=Fraction(0))
     return [news for news in part if news.objective is None or news.objective <= _OUTLIER_FACTOR * last]
 

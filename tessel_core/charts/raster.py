@@ -1,6 +1,7 @@
-"""A schedule of any size as a picture with a fixed number of columns: the shares of time per device and column.
+"""Draw a schedule of any size with a fixed number of columns.
 
-Unlike with bars, the cost in the browser does not depend on the number of blocks.
+Each column shows how a device divides its time between kinds of blocks. Unlike bars, the cost in the browser does not
+depend on the number of blocks.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from tessel_core.model import BlockKind, Schedule
 from tessel_core.model.intervals import worked_until
 
 _COLUMNS = 1_600
-"""Number of columns, about the pixels of a screen."""
+"""Number of columns, about the number of pixels across a screen."""
 _MAX_CELLS = 128_000
 _LEVELS = 6
-"""Shares are drawn in sixths. The hover text has percentages."""
+"""Number of steps of a share. Shares are drawn in sixths. The hover text has percentages."""
 
 _MIXES = tuple(mix for mix in product(range(_LEVELS + 1), repeat=len(BlockKind)) if sum(mix) <= _LEVELS)
-"""All combinations of kinds that fill a column. The rest is idle."""
+"""All combinations of shares of the kinds in a column. The rest of the column is idle."""
 _MIX_NUMBER = {mix: number for number, mix in enumerate(_MIXES)}
 
 
@@ -51,7 +52,10 @@ def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatmap:
-    """Return the shares as colours, mixed from those of the kinds, and fainter where a device is idle."""
+    """Return one trace of coloured columns.
+
+    The colour mixes those of the kinds of blocks that run in the column, and is fainter if the device is partly idle.
+    """
     edges = column_edges(window, len(schedule.plan.devices))
     shares, ends = busy_shares(schedule, edges), edges / divisor
     percent = np.moveaxis(np.rint(100 * shares), 0, -1).astype(np.uint8)
@@ -74,7 +78,10 @@ def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatm
 
 
 def _mix_numbers(shares: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Return the number of the nearest mix for each device and column. Rounding never exceeds a full column."""
+    """Return the number of the nearest combination of shares for each device and column.
+
+    Rounding never exceeds a full column.
+    """
     filled = np.rint(_LEVELS * np.cumsum(shares, axis=0)).astype(int)
     parts = np.diff(filled, axis=0, prepend=0)
     table = np.zeros((_LEVELS + 1,) * len(BlockKind), dtype=np.uint8)
@@ -84,7 +91,7 @@ def _mix_numbers(shares: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 
 def _colour_scale() -> list[tuple[float, str]]:
-    """Return a stepped colour scale with one colour per mix."""
+    """Return a stepped colour scale with one colour per combination of shares."""
     scale = []
     for number, mix in enumerate(_MIXES):
         colour = _mixed(mix)

@@ -1,4 +1,4 @@
-"""Measured and predicted runs of a schedule as data for the timeline, in nanoseconds on one axis.
+"""Prepare measured and predicted runs of a schedule for the timeline, in nanoseconds on one axis.
 
 As in a simulation, a run has separate times on each device. Only the peak of memory is known, so there are no memory
 lanes.
@@ -20,32 +20,35 @@ from tessel_core.model.schedule import IntColumn
 
 @dataclass(frozen=True, eq=False)
 class Laid:
-    """One row for each run and device, in order of start."""
+    """Times of all runs. It has one row for each run and device, in order of start."""
 
     title: str
     schedule: Schedule
     """Schedule of the runs. Its plan names blocks and devices."""
     run: IntColumn
-    """Row of the schedule."""
+    """Row number of the run in the schedule."""
     device: IntColumn
     start: IntColumn
     """Start in nanoseconds."""
     end: IntColumn
     past: bool = False
-    """Whether it is drawn pale, because a newer one is being computed."""
+    """Whether the runs are drawn pale, because newer ones are being computed."""
 
     @classmethod
     def of(
         cls, title: str, schedule: Schedule, rows: Sequence[tuple[int, int, int, int]], *, past: bool = False
     ) -> Laid:
-        """Build it from (row of the schedule, device, start, end) in any order."""
+        """Build the columns from rows (row of the schedule, device, start, end) in any order."""
         table = np.array(sorted(rows, key=lambda row: row[2]), dtype=np.int64).reshape(-1, 4)
         run, device, start, end = (np.ascontiguousarray(column) for column in table.T)
         return cls(title, schedule, run, device, start, end, past)
 
     @classmethod
     def planned(cls, title: str, schedule: Schedule, tick_ns: float, lasting_ns: Sequence[float] | None = None) -> Laid:
-        """Build it from a schedule's starts, scaled to nanoseconds, and the plan's durations or `lasting_ns`."""
+        """Build the columns from a schedule's starts, scaled to nanoseconds.
+
+        Durations are those of the plan, or `lasting_ns`.
+        """
         if lasting_ns is None:
             lasting_ns = [block.duration * tick_ns for block in schedule.plan.blocks]
         rows = [
@@ -57,7 +60,7 @@ class Laid:
 
     @classmethod
     def measured(cls, title: str, run: MeasuredRun) -> Laid:
-        """Build it from a measured run."""
+        """Build the columns from a measured run."""
         plan, schedule = run.schedule.plan, run.schedule
         rows = [
             (row, device, start, end)
@@ -68,7 +71,7 @@ class Laid:
 
 
 def run_data(shown: Sequence[Laid]) -> bytes:
-    """Return all that the timeline shows of the runs, one below the other."""
+    """Return the data of the runs for the timeline, which draws them below each other."""
     return b"".join(_frame(each, len(shown)) for each in shown)
 
 

@@ -1,4 +1,4 @@
-"""Small pictures of samples, as SVG of up to a few thousand bytes."""
+"""Draw small pictures of samples, as SVG of up to a few thousand bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tessel_core.model import BlockKind, MicroBatchPlan, OperatorGraph, Schedule
 
 _WIDTH, _HEIGHT = 96, 40
 _MIN_BAR_WIDTH = 0.6
-"""A thinner bar would be invisible."""
+"""Least width of a bar, in pixels. A thinner bar would be invisible."""
 _BARS = 32
 
 Bar = tuple[float, float, float, float, str]
-"""Left, top, width, height, colour."""
+"""Bar of a picture: left, top, width, height (in pixels) and colour."""
 
 
 def plan_thumbnail(plan: MicroBatchPlan, alone: Schedule) -> str:
@@ -60,7 +60,7 @@ def graph_thumbnail(graph: OperatorGraph) -> str:
 
 
 def _costs(graph: OperatorGraph) -> list[tuple[bool, float]]:
-    """Return whether each operator is backward, and its cost."""
+    """Return each operator's cost, and whether the operator is backward."""
     timed, counted = any(each.times for each in graph.operators), any(each.flops for each in graph.operators)
     if timed:
         costs = [max((time.time for time in each.times), default=0.0) for each in graph.operators]

@@ -24,7 +24,7 @@ from tessel_core.units import show_memory, show_time
 Titled = tuple[str, Schedule]
 
 _ALIGNMENT = 8
-"""Bytes. A browser reads float64 columns only at aligned addresses."""
+"""Number of bytes to which columns are aligned. A browser reads float64 columns only at aligned addresses."""
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
 
 _ALL_LANES, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
@@ -37,10 +37,10 @@ _TOOLS, _LEGEND, _VERDICT, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 34, 20, 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Settings of the timeline. Those that differ from the defaults go into the header."""
+    """Settings of the timeline. Settings that differ from the defaults go into the header."""
 
     quiet: bool = False
-    """Whether zoom and selection are not reported to the server and the address."""
+    """Whether zoom and selection stay in the browser, instead of going to the server and into the page's address."""
     past: frozenset[int] = frozenset()
     """Numbers of the schedules that are drawn pale, because a newer one is being computed."""
     stages: tuple[int, ...] = ()
@@ -56,12 +56,12 @@ class Look:
     refused: bool = False
 
     def header(self, which: int) -> dict[str, Any]:
-        """Return these settings as a part of the header of one schedule."""
+        """Return these settings as fields of the header of one schedule."""
         return {name: value for name, value in {**asdict(self), "past": which in self.past}.items() if value}
 
 
 def timeline_data(shown: Sequence[Titled], *, memory: bool = True, look: Look | None = None) -> bytes:
-    """Return all that the timeline shows of some schedules, with or without memory lanes.
+    """Return the data of some schedules for the timeline, with or without memory lanes.
 
     All must have the same time unit. Titles are shown if there are several schedules.
     """
@@ -115,7 +115,7 @@ def heights(lanes: int, stores: int, count: int = 1, *, memory: bool = True) -> 
 
 
 def colours_of(called: Callable[[BlockKind], str] = str) -> dict[str, Any]:
-    """Return names and colours of the kinds as a part of the header."""
+    """Return names and colours of the kinds of blocks, as a field of the header."""
     return {
         "kinds": [[called(kind), KIND_COLOURS[kind]] for kind in BlockKind],
         "slots": [slot_colour(slot) for slot in range(SLOTS)],
@@ -136,7 +136,10 @@ def _columns(schedule: Schedule) -> dict[str, NDArray[Any]]:
 
 
 def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the values in the smallest unsigned type, or as float64 beyond 32 bits, which is exact up to 2^53."""
+    """Return the values in the smallest unsigned type that holds them.
+
+    Values beyond 32 bits become float64, which is exact up to 2^53.
+    """
     most = int(values.max(initial=0))
     for width in _WIDTHS:
         if most <= np.iinfo(width).max and int(values.min(initial=0)) >= 0:
@@ -145,7 +148,10 @@ def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]], look: Mapping[str, Any]) -> bytes:
-    """Return one frame. The digest does not depend on `look`, so equal schedules have equal digests."""
+    """Return the bytes of one schedule.
+
+    The digest in them does not depend on `look`, so equal schedules have equal digests.
+    """
     header["columns"] = [[name, column.dtype.str, len(column)] for name, column in columns.items()]
     body = b"".join(_padded(column.tobytes()) for column in columns.values())
     header["digest"] = sha256(json.dumps(header).encode() + body).hexdigest()[:16]
@@ -205,7 +211,10 @@ def chunks_of(plan: MicroBatchPlan) -> list[int]:
 
 
 def _steady(schedule: Schedule) -> dict[str, Any] | None:
-    """Return the repeating part: its period, its ends on each device and over all devices, and its title."""
+    """Return the repetend, the part of the schedule that repeats.
+
+    The result has its period, its ends on each device and over all devices, and its title.
+    """
     if schedule.repetend is None:
         return None
     steady, repeats = schedule.repetend, schedule.phase == Phase.REPETEND
@@ -217,7 +226,7 @@ def _steady(schedule: Schedule) -> dict[str, Any] | None:
         "windows": [list(window) for window in schedule.repetend_windows],
         "opens": int(schedule.start[repeats].min()),
         "closes": int(schedule.end[repeats].max()),
-        "title": f"{Phase.REPETEND.words}: every {show_time(steady.period, schedule.plan.time_unit)}{per}",
+        "title": f"{Phase.REPETEND}: every {show_time(steady.period, schedule.plan.time_unit)}{per}",
     }
 
 
@@ -228,7 +237,10 @@ def _misfit(schedule: Schedule) -> str:
 
 
 def misfit(held: Iterable[tuple[str, float, float | None]], unit: str = "B") -> str:
-    """Return a sentence on the device that exceeds its capacity most, from (name, memory held, capacity), or empty."""
+    """Return a sentence on the device that exceeds its capacity most.
+
+    Empty if no device does. The arguments give name, memory held and capacity of each device.
+    """
     over = [(amount - limit, name, amount, limit) for name, amount, limit in held if limit is not None]
     exceeds, name, amount, limit = max(over, key=lambda each: each[0], default=(0, "", 0, 0))
     text = f"does not fit: {name} would hold {show_memory(amount, unit)} of {show_memory(limit, unit)}"

@@ -1,4 +1,4 @@
-"""JavaScript and style of the timeline, from the files of the app, for the app, reports and slides."""
+"""JavaScript and CSS of the timeline, read from the files of the app. The app, reports and slides use them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tessel_core.bundle import BUNDLE
 
 FOLDER = BUNDLE / "pages" / "shared" / "timeline"
 MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "play.mjs", "svg.mjs", "timeline.mjs")
-"""Modules in the order of their imports."""
+"""JavaScript modules, in the order in which they import each other."""
 SMALLER = """
 .timeline :is(.views, .choices, .details) { display: none; }
 .timeline .legend { display: inline-flex; }
 """
-"""Style of a timeline without tools and details. It keeps its legend."""
+"""CSS of a timeline without tools and details. It still shows the legend."""
 
 
 def text_of(name: str) -> str:

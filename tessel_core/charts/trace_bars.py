@@ -19,16 +19,15 @@ _MAX_BARS = 12
 
 
 def trace_cause_chart(trace: Trace, idle: ProgramIdle, mesh: DeviceMesh | None = None) -> go.Figure:
-    """Plot the share of computing time, and of idle time by cause, of each device."""
+    """Plot the share of each device's time that it computes, and the share of each cause of idle time."""
     names = [plain(device_name(device, mesh)) for device in trace.devices]
     return cause_bars(idle.causes, names, lambda ticks: show_time(ticks * idle.tick, "s"))
 
 
 def peak_chart(trace: Trace, device: int) -> go.Figure:
-    """Plot the largest parts of a device's memory at its peak, the largest on top, and the rest as one bar.
+    """Plot a device's memory at its peak: the largest kinds of values, and one bar for the rest.
 
-    Micro-batches have separate bars if there is room for all. Raises InputError for a device that the program does not
-    use.
+    Micro-batches have separate bars if all fit. Raises InputError for a device that the program does not use.
     """
     shares = memory_shares(trace, device)
     divisor, unit = memory_scale(shares[0].bytes if shares else 1, "B")

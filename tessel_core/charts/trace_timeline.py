@@ -21,13 +21,13 @@ from tessel_core.units import TICKS_PER_SECOND
 
 _UNIT = "ns"
 _COMMUNICATION = "⇄"
-"""Suffix of a device's name for its communication lane."""
+"""Suffix that a device's name gets as the name of its communication lane."""
 _UPDATE = "update"
-"""Phase of the optimizer and of the reduction of gradients."""
+"""Name of the phase of the optimizer and of the reduction of gradients."""
 
 
 def trace_data(trace: Trace, mesh: DeviceMesh | None = None, look: Look | None = None) -> bytes:
-    """Return all that the timeline shows of a simulation, in the format of `timeline_data`.
+    """Return the data of a simulation for the timeline, in the format of `timeline_data`.
 
     `mesh` gives devices their names and capacities. Operations that take no time are left out.
     """
@@ -77,9 +77,10 @@ def _ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _lanes(trace: Trace, names: list[str]) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Return the lanes, and the lane of each event. Each device has a computing lane above its communication lanes.
+    """Return the lanes, and the lane of each event.
 
-    The lane is -1 for events that take no time or run on the host.
+    Each device has a computing lane above its communication lanes. The lane is -1 for events that take no time or run
+    on the host.
     """
     place = np.full(max((*trace.devices, *trace.device.tolist(), 0)) + 1, -1)
     place[list(trace.devices)] = np.arange(len(names))
@@ -95,7 +96,10 @@ def _lanes(trace: Trace, names: list[str]) -> tuple[list[dict[str, Any]], NDArra
 
 
 def _called(trace: Trace, kind: BlockKind) -> str:
-    """Return the name of a kind in the legend. Other operations are named "update" if all of them belong to it."""
+    """Return the name of a kind of operation in the legend.
+
+    If all its operations belong to the optimizer's phase, the name is "update".
+    """
     rest = {op.tag.phase for op in trace.program.ops if kind_of(op) is BlockKind.OTHER}
     return _UPDATE if kind is BlockKind.OTHER and rest == {_UPDATE} else str(kind)
 
@@ -124,14 +128,20 @@ def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
 
 
 def _name(trace: Trace, op: Op) -> str:
-    """Return the kind of an operation, or the name of a schedule's block, which is in the name of its first value."""
+    """Return the name of an operation.
+
+    It is the name of a schedule's block, if the operation's first value carries one, or else the operation's kind.
+    """
     if not (find_operator(op.kind).stated and op.outputs):
         return op.kind
     return trace.program.names.get(op.outputs[0], op.kind).removesuffix(f".m{op.tag.micro_batch}")
 
 
 def _memory(trace: Trace) -> tuple[list[int], dict[str, NDArray[Any]]]:
-    """Return the number of memory steps of each device, and all steps. Only the last step per nanosecond is kept."""
+    """Return the number of memory steps of each device, and all steps.
+
+    If a device has several steps within a nanosecond, only the last one counts.
+    """
     counts, gaps, held = list[int](), list[NDArray[np.int64]](), list[NDArray[np.int64]]()
     for device in trace.devices:
         on_device = trace.memory_device == device

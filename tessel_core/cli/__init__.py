@@ -1,4 +1,4 @@
-"""Command line: one module per command."""
+"""Command line of Tessel, with one module per command."""
 
 import contextlib
 import os
@@ -7,7 +7,10 @@ import threading
 
 
 def main() -> None:
-    """Run the command that the arguments name. An interrupt while modules load ends the process without a traceback."""
+    """Run the command that the arguments name.
+
+    If Ctrl-C arrives while modules load, the process ends without a traceback.
+    """
     try:
         from tessel_core.cli.command import main as run
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`python -m tessel_core.cli`."""
+"""Run the command line with `python -m tessel_core.cli`."""
 
 from tessel_core.cli import main_of_process
 

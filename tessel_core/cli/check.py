@@ -47,13 +47,13 @@ from tessel_core.units import counted
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Result of checking one file; the certificate only with `--channels`."""
+    """Result of checking one file. It has a certificate only with `--channels`."""
 
     file: str
     violations: list[Violation]
     certificate: HangCertificate | None = None
     left_out: str = ""
-    """Sentence about a check that was not made."""
+    """Sentence about a check that was left out, and how to ask for it."""
 
     @property
     def bad(self) -> bool:
@@ -62,7 +62,7 @@ class _Verdict:
 
 
 _MAX_VIOLATIONS_SHOWN = 20
-_SENDS_NOT_CHECKED = "only its cells were checked; --channels says whether its sends and receives can hang"
+_SENDS_NOT_CHECKED = "only its cells were checked; add --channels to check whether its sends and receives can hang"
 
 
 def check(
@@ -100,7 +100,10 @@ def check(
 
 
 def _verdicts_on(files: Sequence[str], channels: Channels | None, capacity: int) -> list[_Verdict]:
-    """Return one verdict per file. Placements find their graph and mesh among the files by fingerprint."""
+    """Return one verdict per file.
+
+    The graph and mesh of a placement are found among the files by their fingerprints.
+    """
     found = [(name, _read(sample_or_file(name))) for name in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
     meshes = [each for _, each in found if isinstance(each, MeshFile)]
@@ -122,9 +125,9 @@ def _verdicts_on(files: Sequence[str], channels: Channels | None, capacity: int)
 
 
 def _schedule_in(found: Known | Program, traces: Sequence[PipelineTrace], channels: Channels | None) -> Known | Program:
-    """Turn files of PyTorch into schedules, all traces into one.
+    """Convert files of PyTorch to schedules.
 
-    A CSV stays as it is if its sends and receives count.
+    All traces become one schedule. A CSV is not converted if its sends and receives are checked.
     """
     if isinstance(found, PipelineTrace):
         return foreign_schedule(traces)
@@ -187,7 +190,10 @@ def _read(path: Path) -> Known | Program:
 
 
 def _violations(found: object, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:
-    """Return the broken rules and false claims. A plan, graph or mesh that could be read has none."""
+    """Return the broken rules and false claims of a file.
+
+    A plan, graph or mesh has none, because reading it checks its rules.
+    """
     if isinstance(found, WorkspaceFile):
         from tessel_core.workbench.workspace import workspace_of
 

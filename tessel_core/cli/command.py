@@ -30,7 +30,7 @@ app = typer.Typer(
 
 _LOOPBACK = "127.0.0.1"
 _FLAGS = {"model": "--size", "export": "--to"}
-"""Options by the name that the core uses in errors, if it is not the option's own name."""
+"""Options for names that the core uses in errors. Listed only where the option's name differs."""
 
 
 def _show_version(asked: bool) -> None:
@@ -45,7 +45,10 @@ def _tessel(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options of `tessel` itself. Typer would also run `app` without its name if nothing else were registered here."""
+    """Accept the options of `tessel` itself.
+
+    Without this callback, Typer would run `app` also if the user does not type its name.
+    """
 
 
 @app.command("app")
@@ -90,7 +93,7 @@ def main() -> None:
     except InputError as error:
         _fail(f"{_as_typed(error.where)}: {error.why}")
     except TyperException as error:
-        # Without a message, no command was given and typer has printed the help.
+        # An error without a message means that no command was given. Typer has then printed the help.
         message = error.format_message()
         _fail(f"{_verb_of(error)}: {message}") if message else sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
@@ -100,11 +103,14 @@ def main() -> None:
 
 
 _EARLIER_MEANING = {"--recompute": ("full", "none,full"), "--zero": ("1", "0,1")}
-"""Options that took no value in earlier versions, with the value that replaces that for one strategy and in a sweep."""
+"""Options that took no value in earlier versions, with the value that now means the same.
+
+The first value is for one strategy, and the second for a sweep.
+"""
 
 
 def _refuse_without_value(words: Sequence[str]) -> None:
-    """Raise InputError if an option of earlier versions is given without the value that it now needs."""
+    """Raise InputError if an option of an earlier version is given without the value that it now needs."""
     for word, after in pairwise([*words, ""]):
         if word in _EARLIER_MEANING and (not after or after.startswith("-")):
             meant = _EARLIER_MEANING[word]["sweep" in words]
@@ -112,14 +118,14 @@ def _refuse_without_value(words: Sequence[str]) -> None:
 
 
 def _compile_later() -> None:
-    """Let a compilation that a search began continue after this command, and say so."""
+    """Let a compilation that a search began continue after this command ends, and print a note about it."""
     kernels = sys.modules.get("tessel_core.scheduling.kernels.warm")
     if kernels is not None and (note := kernels.finish_later()):
         sys.stderr.write(f"note: {note}\n")
 
 
 def _verb_of(error: TyperException) -> str:
-    """Return the command and subcommands in which a usage error arose, such as "tessel sweep schedules"."""
+    """Return the command and subcommands of a usage error, such as "tessel sweep schedules"."""
     names, context = list[str](), getattr(error, "ctx", None)
     while context is not None and context.parent is not None:
         names.append(context.info_name)
@@ -128,7 +134,10 @@ def _verb_of(error: TyperException) -> str:
 
 
 def _as_typed(where: str) -> str:
-    """Return the option that the user typed for the place named in an error, or the place itself."""
+    """Return the option that the user typed for the place in an error.
+
+    Return the place itself if no option belongs to it.
+    """
     flags = {word.split("=")[0] for word in sys.argv[1:] if word.startswith("--")}
     return next((flag for flag in (f"--{where}", f"--{where}s", _FLAGS.get(where)) if flag in flags), where)
 

@@ -79,7 +79,7 @@ def export(
 
 
 def _write_script(schedule: Schedule, out: Path, beside: Path) -> tuple[dict[str, object], list[str]]:
-    """Write the torchrun script, and describe it as JSON fields and as lines of text."""
+    """Write the torchrun script. Return a description of it as JSON fields and as lines of text."""
     text, ranks = torchrun_script(schedule, out.name, beside.name), len(schedule.plan.devices)
     write_file(beside, text)
     settings = torchtitan_settings(schedule, str(out))

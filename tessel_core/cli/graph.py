@@ -1,4 +1,7 @@
-"""`tessel graph`: operator graphs of networks, files and PyTorch modules, with optional backward and merging."""
+"""`tessel graph`: build operator graphs of networks, files and PyTorch modules.
+
+It can add the backward pass and merge layers.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +50,14 @@ class BackwardArguments:
     ] = False
 
     def check(self) -> None:
-        """Raise InputError for an option without effect."""
+        """Raise InputError if an option has no effect without `--backward`."""
         recomputes = self.recompute != Recompute.NONE
         if (recomputes or self.split_weights) and not self.backward:
             flag = "--recompute" if recomputes else "--split-weights"
             raise InputError(flag, "is an option of the backward pass, so give --backward too")
 
     def on_spec(self, spec: Any) -> Any:
-        """Return the spec of a network or ONNX model, with the backward pass if it was asked for."""
+        """Return the spec of a network or ONNX model. It includes the backward pass if `--backward` was given."""
         if not self.backward:
             return spec
         return replace(spec, training=True, recompute=self.recompute, split_weights=self.split_weights)
@@ -152,10 +155,10 @@ def _module_graph(source: str, changes: Sequence[str], training: BackwardArgumen
 
 
 def asked_module(source: str, changes: Sequence[str]) -> ImportedModule:
-    """Import a PyTorch module of the user; `--set dtype=bf16` chooses the number format of weights and inputs.
+    """Import a PyTorch module of the user.
 
-    A note names the operations of which only the costs are known.  Raises InputError for another option of `--set`,
-    and where `import_module` does.
+    `--set dtype=bf16` chooses the number format of weights and inputs. A note names the operations of which only the
+    costs are known. Raises InputError for another option of `--set`, and if `import_module` does.
     """
     from tessel_core.networks.pytorch import import_module
 
@@ -175,9 +178,10 @@ _MAX_OPERATIONS_NAMED = 8
 
 
 def asked_network(source: str, preset: str | None, changes: Sequence[str]) -> tuple[GraphFamily, Any, str]:
-    """Return family, spec with changes, and name of a network given as a family, a preset or a config file.
+    """Return family, spec with changes, and name of a network.
 
-    Raises InputError for a file of another kind, an unknown name or an unknown option.
+    The network is given as a family, a preset or a config file. Raises InputError for a file of another kind, an
+    unknown name or an unknown option.
     """
     found = _network(source, preset)
     if found is None:
@@ -187,7 +191,10 @@ def asked_network(source: str, preset: str | None, changes: Sequence[str]) -> tu
 
 
 def _network(source: str, preset: str | None) -> tuple[GraphFamily, GraphSpec | None, str] | None:
-    """Return family, spec (None for the defaults) and name of a network; None for a file of another kind."""
+    """Return family, spec and name of a network.
+
+    The spec is None for the defaults. Return None for a file of another kind.
+    """
     from tessel_core.networks.graphs.table import GRAPHS
 
     by_preset = {name: family for family in GRAPHS.values() for name in family.presets}
@@ -212,7 +219,7 @@ def asked_config(source: str) -> NamedNetwork | None:
 
 
 def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str]) -> Any:
-    """Return the preset, or the defaults of the family, with the changes."""
+    """Return the spec of the preset, or the default spec of the family, with the user's changes."""
     values = dict[str, object]() if preset is None else changed_options(preset)
     for change in changes:
         name, mark, value = change.partition("=")
@@ -224,7 +231,7 @@ def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str])
 
 
 def _file_graph(source: str, changes: Sequence[str], training: BackwardArguments) -> OperatorGraph:
-    """Read the graph of a file, with the backward pass if it was asked for."""
+    """Read the graph of a file. Add the backward pass if `--backward` was given."""
     from tessel_core.networks.graphs.table import training_graph
 
     found = read_any(Path(source))
@@ -245,7 +252,7 @@ def _file_graph(source: str, changes: Sequence[str], training: BackwardArguments
     except InputError as error:
         if error.where != "recomputation":
             raise
-        raise InputError("--recompute", f"selective is for networks, and {source} holds none; use full") from None
+        raise InputError("--recompute", f"selective is for networks, and {source} is not one; use full") from None
 
 
 def _layers(found: OperatorGraph) -> OperatorGraph:
@@ -258,7 +265,7 @@ def _layers(found: OperatorGraph) -> OperatorGraph:
 
 
 def _writable(found: OperatorGraph) -> OperatorGraph:
-    """Return the graph. Raises InputError if a tessel-graph file cannot hold all of it."""
+    """Return the graph if a tessel-graph file can hold all of it. Raises InputError otherwise."""
     if found.time_unit != "s" or any(edge.cost is not None for edge in found.edges):
         why = f"has times in {found.time_unit} and costs of transfers, but a tessel-graph file needs seconds and bytes"
         raise InputError(f"graph {found.name}", why)

@@ -92,7 +92,7 @@ def _show(file: GraphFile, report: JointReport, *, as_json: bool) -> None:
 
 
 def _document(report: JointReport) -> dict[str, object]:
-    """Return the `--json` document: best entries first, times in ns, loads in the time unit of the graph."""
+    """Return the `--json` document. Best entries come first. Times are in ns, loads in the time unit of the graph."""
     return {
         "status": str(report.best.report.status) if report.best else str(report.placement.status),
         "proved": report.proved,

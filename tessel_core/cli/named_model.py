@@ -1,4 +1,7 @@
-"""Read the MODEL of `tessel recommend`: a preset, a config, an operator graph, an ONNX model or a PyTorch module."""
+"""Read the argument MODEL of `tessel recommend`.
+
+It is a preset, a config, an operator graph, an ONNX model or a PyTorch module.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,14 @@ from tessel_core.strategies.imported import ImportedFamily
 from tessel_core.strategies.naming import preset_names, sizes_said
 
 USUAL_MICRO_BATCHES = (1, 2, 4, 8)
-"""Samples per micro-batch to try by default."""
+"""Samples per micro-batch that are tried by default."""
 _MODE = "mode"
 
 ProgramOf = Callable[[int | None], tuple[Distributed, int]]
-"""Returns the program for a number of samples, and that number.  For None, the number is that of the file."""
+"""Function from a number of samples to the program and that number.
+
+For None, it uses the number of samples in the file.
+"""
 
 
 def named_model(
@@ -80,9 +86,10 @@ def short_name(what: str) -> str:
 
 
 def _of_graph(what: str) -> tuple[Family, Mapping[str, Any]] | None:
-    """Return the network that an operator graph was made from; None for an ONNX model, which `_of_onnx` reads.
+    """Return the network that an operator graph was made from.
 
-    Raises InputError for other files, and for a graph that names no network, since it has no tensors to cut.
+    Return None for an ONNX model, which `_of_onnx` reads. Raises InputError for other files, and for a graph that names
+    no network, because such a graph has no tensors to cut.
     """
     if not Path(what).is_file():
         hint = nearest(what, [*FAMILIES, *preset_names()], f"families are {', '.join(FAMILIES)}")
@@ -104,8 +111,8 @@ def _of_graph(what: str) -> tuple[Family, Mapping[str, Any]] | None:
 def _programs(what: str, program_of: ProgramOf, asked: tuple[int, ...]) -> dict[int, Distributed]:
     """Return the programs by number of samples per micro-batch.
 
-    These numbers are those in `asked`; without any, those of `USUAL_MICRO_BATCHES` that the model allows.  If it allows
-    none of these, the only program has the number of samples of the file.
+    The numbers are those in `asked`. If it is empty, they are those of `USUAL_MICRO_BATCHES` that the model allows. If
+    it allows none of these, the only program has the number of samples of the file.
     """
     if asked:
         return {samples: program_of(samples)[0] for samples in asked}
@@ -140,7 +147,10 @@ def _of_module(target: str, dtype: str | None, changes: Sequence[str]) -> Progra
 
 
 def _of_onnx(what: str, dtype: str | None, changes: Sequence[str]) -> ProgramOf:
-    """Return a function that reads an ONNX model for a number of samples, the first axis of the first input."""
+    """Return a function that reads an ONNX model for a number of samples.
+
+    This number is the length of the first axis of the first input.
+    """
     if dtype is not None:
         raise InputError("--dtype", "does not apply to an ONNX model, whose file fixes the formats")
     source = read_any(Path(what))
@@ -169,11 +179,11 @@ def _of_onnx(what: str, dtype: str | None, changes: Sequence[str]) -> ProgramOf:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An ONNX model with values for its open sizes."""
+    """An ONNX model with values for its symbolic sizes."""
 
     model: Distributed
     samples: int
-    """Length of the first axis of the first input; 0 if there is none."""
+    """Length of the first axis of the first input. 0 if the first input has no axis."""
     warnings: tuple[str, ...]
 
     @classmethod
@@ -185,10 +195,10 @@ class _Read:
 
 
 def _batch_names(sizes: Iterable[str], given: Collection[str]) -> list[str]:
-    """Return the open sizes that were not given, first those with `batch` in their names."""
+    """Return the symbolic sizes that the user has not given. Names with `batch` come first."""
     return sorted((name for name in sizes if name not in given), key=lambda name: "batch" not in name.lower())
 
 
 def _is_batch(source: OnnxModel, sizes: Mapping[str, int], own: _Read, name: str) -> bool:
-    """Return whether an open size is the number of samples."""
+    """Return whether a symbolic size is the number of samples."""
     return _Read.of(source, {**sizes, name: sizes[name] + 1}).samples == own.samples + 1

@@ -1,4 +1,4 @@
-"""Options that choose what to simulate or run: a network under a strategy, or a program from a file."""
+"""Options of `tessel simulate` and `tessel run` that choose the network under a strategy, or the program of a file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OF_STRATEGIES = (
     *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
     *("attention", "compiled", "eager_loss", "layout"),
 )
-"""Options of strategies only. `data` is missing because ONNX models have it too."""
+"""Options that apply only to strategies. `data` is not among them because it applies to ONNX models too."""
 
 
 def _choices(family: str, name: str) -> str:
@@ -187,7 +187,7 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def _names() -> list[str]:
-    """Return the names of families and presets."""
+    """Return the names of all families and presets."""
     from tessel_core.networks.graphs.table import GRAPHS
 
     return [*FAMILIES, *(name for known in GRAPHS.values() for name in known.presets)]
@@ -261,7 +261,7 @@ class AskedNetwork:
 
     @property
     def in_family(self) -> bool:
-        """Whether a family was chosen, by its name, a preset or a config, and not a program."""
+        """Whether the argument is a network family, a preset or a config. If not, it is the file of a program."""
         return self._named is not None
 
     @cached_property
@@ -270,9 +270,9 @@ class AskedNetwork:
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy.
+        """The parallel strategy.
 
-        Raises InputError for an invalid degree or rank order, or micro-batches that do not divide the batch.
+        Raises InputError for an invalid degree or rank order, or if micro-batches do not divide the batch.
         """
         return Strategy(
             data=self.data,
@@ -300,7 +300,7 @@ class AskedNetwork:
 
     @property
     def _micro_batches(self) -> int:
-        """Micro-batches per replica and step, derived from the batch if only --micro-batch-size is given."""
+        """Micro-batches per replica and step. If only --micro-batch-size is given, the batch determines them."""
         if self.micro_batches is not None or self.micro_batch_size is None or not self.in_family:
             return 1 if self.micro_batches is None else self.micro_batches
         batch, samples = self.network[1].batch, max(1, self.data) * self.micro_batch_size
@@ -311,7 +311,7 @@ class AskedNetwork:
 
     @property
     def network(self) -> tuple[Family, Spec]:
-        """Family and spec of the network. Raises InputError for a size that the family does not have."""
+        """Family and spec of the network. Raises InputError for a size option that the family does not have."""
         assert self._named is not None
         family, said = self._named
         given: dict[str, Any] = {name: getattr(self, name) for name in _OF_FAMILIES}
@@ -333,7 +333,7 @@ class AskedNetwork:
     def file(self) -> ProgramFile:
         """Read the program of the file, and print its warnings as notes.
 
-        Raises InputError for options that only networks have.
+        Raises InputError for options that apply only to networks.
         """
         given = [name for name in _OF_FAMILIES if getattr(self, name) is not None]
         usual = type(self)(self.what)

@@ -209,9 +209,10 @@ LinkSharing = Annotated[
 
 
 def with_options(solvers: Iterable[Solver]) -> Callable[[Any], Any]:
-    """Return a decorator that adds every option of the solvers to a command, which receives them as `**given`.
+    """Return a decorator that adds every option of the solvers to a command.
 
-    The help text of an option names the solvers that have it.  Label, help and default are those of the first solver.
+    The command receives the options as `**given`. The help text of an option names the solvers that have it. Label,
+    help and default are those of the first solver.
     """
     found: dict[str, tuple[Option, Any, list[str]]] = {}
     for solver in solvers:
@@ -219,7 +220,10 @@ def with_options(solvers: Iterable[Solver]) -> Callable[[Any], Any]:
             found.setdefault(name, (shown, default, []))[2].append(solver.name)
 
     def extend(verb: Any) -> Any:
-        """Give `verb` a signature with its own options first; an option that it has already is not added."""
+        """Add `options` to the signature of `verb`, after its own options.
+
+        An option that `verb` already has is not added.
+        """
         kind = inspect.Parameter.KEYWORD_ONLY
         own = inspect.signature(verb, eval_str=True).parameters
         parameters = {name: each.replace(kind=kind) for name, each in own.items() if each.kind is not each.VAR_KEYWORD}
@@ -235,7 +239,7 @@ def with_options(solvers: Iterable[Solver]) -> Callable[[Any], Any]:
 
 
 def field_by_field(verb: Callable[..., None]) -> Any:
-    """Replace each parameter whose type is a dataclass by one option per field."""
+    """Replace each parameter whose type is a dataclass by one option per field of the dataclass."""
     parameters = dict(inspect.signature(verb, eval_str=True).parameters)
     kinds = dict[str, Any](
         (name, each.annotation) for name, each in parameters.items() if is_dataclass(each.annotation)

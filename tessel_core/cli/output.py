@@ -1,4 +1,4 @@
-"""Output as text or JSON, and the options that choose it."""
+"""Print output as text or JSON, and define the options that choose between them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def print_notes(where: str, notes: Sequence[str]) -> None:
 
 
 def console(title: str = "", **look: Any) -> Console:
-    """Return a console on stdout, after printing a title if there is one."""
+    """Return a console that prints to stdout. Print the title first, if given."""
     from rich.console import Console
 
     opened = Console(highlight=False, **look)
@@ -47,7 +47,7 @@ def console(title: str = "", **look: Any) -> Console:
 
 
 def table(*headings: str, gap: int = 2, **look: Any) -> Table:
-    """Return a table without borders, with `gap` characters between columns."""
+    """Return a table without borders. Columns are `gap` characters apart."""
     from rich.table import Table
 
     look.setdefault("padding", (0, gap, 0, 0))
@@ -57,8 +57,8 @@ def table(*headings: str, gap: int = 2, **look: Any) -> Table:
 def config_of(kind: type[Any], given: Mapping[str, object], user: str = "", **typed: str) -> Any:
     """Build a config of type `kind` from the options that were given.
 
-    `kind` need not have all of them.  If `user` names who reads the config, a note lists each option without effect.
-    `typed` maps fields to options with another name.  Raises InputError if an option is out of range.
+    Options that are no fields of `kind` are ignored. If `user` names what reads the config, a note lists each ignored
+    option. `typed` maps fields to options with another name. Raises InputError if an option is out of range.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in sorted(chosen.keys() - {each.name for each in fields(kind)}) if user else ():
@@ -71,7 +71,7 @@ def config_of(kind: type[Any], given: Mapping[str, object], user: str = "", **ty
 
 @contextmanager
 def as_typed(flag: Callable[[str], str]) -> Iterator[None]:
-    """Raise errors about config fields with the name of the command-line option; `flag` maps field to option."""
+    """Change errors about config fields to name the command-line option. `flag` maps fields to options."""
     try:
         yield
     except OptionError as error:

@@ -120,7 +120,7 @@ def place(
 def _problem(
     file: GraphFile, placing: Placing, split: Path | None, layout: str | None
 ) -> tuple[Placing, PlacementProblem]:
-    """Return question and problem, with the placement made by hand if a split or a layout was given."""
+    """Return question and problem. If `--split` or `--layout` was given, the problem has that placement."""
     if layout is None:
         by_hand = None if split is None else _by_hand(split, file, placing)
         return placing, replace(placing.problem, by_hand=by_hand)
@@ -134,7 +134,10 @@ def _problem(
 def _deliver(
     file: GraphFile, placing: Placing, report: PlacementReport, to: str | None, out: Path | None, *, as_json: bool
 ) -> None:
-    """Write the answer to `out`, if any, and show it; Megatron-LM arguments replace both if they were asked for."""
+    """Write the answer to `out`, if given, and print it.
+
+    With `--to megatron`, print or write arguments of Megatron-LM instead.
+    """
     arguments = None if report.solution is None or to is None else _megatron_arguments(report.solution)
     if out is not None and report.solution is not None:
         from tessel_core.workbench.placement_files import answer_text
@@ -156,10 +159,10 @@ def _check_target(to: str, placing: Placing) -> None:
 
 
 def _placer_of(problem: PlacementProblem, asked: str | None) -> str:
-    """Return the placer asked for, else the default one.
+    """Return the placer that the user named, or the default.
 
-    Raises InputError if a placer that searches is asked for with a placement made by hand, or a placer that only
-    evaluates without one.
+    Raises InputError if a search is named together with a placement made by hand, or a placer that only evaluates is
+    named without one.
     """
     name = asked or ("expert" if problem.by_hand else default_placer(problem))
     judges = find_placer(name).judges
@@ -182,7 +185,7 @@ def _by_hand(path: Path, file: GraphFile, placing: Placing) -> tuple[tuple[int, 
 
 
 def _by_layer(layout: str, placing: Placing) -> tuple[Placing, PlacementProblem]:
-    """Return question and problem with a layout of whole layers; its stages go to the devices in turn."""
+    """Return question and problem with a layout of whole layers. Stages are assigned to the devices in turn."""
     accelerators = [i for i, device in enumerate(placing.problem.devices) if not device.is_host]
     try:
         stages = read_layout(layout)
@@ -199,7 +202,7 @@ def _by_layer(layout: str, placing: Placing) -> tuple[Placing, PlacementProblem]
 
 
 def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
-    """Return the `--json` document; unknown values are null, and loads are in the time unit of the graph."""
+    """Return the `--json` document. Unknown values are null. Loads are in the time unit of the graph."""
     placement = report.solution
     return {
         "status": str(report.status),
@@ -225,7 +228,7 @@ def _megatron_arguments(placement: Placement) -> str:
 
 
 def _layout_string(placement: Placement) -> str | None:
-    """Return the layout in the notation of Megatron-LM; None if the notation cannot express it."""
+    """Return the layout in the notation of Megatron-LM. None if that notation cannot express it."""
     try:
         return layout_text(stage_letters(placement))
     except InputError:
@@ -241,7 +244,7 @@ def _loads(placement: Placement) -> dict[str, float]:
 
 
 def _busy(placement: Placement) -> tuple[float, ...]:
-    """Return the load of each device; for a latency, the time that it is busy with one sample."""
+    """Return the load of each device. For latency, the load is the time that the device works on one sample."""
     if placement.subgraphs is None:
         return PlacementLoads.of(placement).load
     latency = Latency.of(placement)

@@ -82,7 +82,7 @@ def _placed(
     if not isinstance(found, PlacementFile):
         raise refused(found, str(path), "a placement")
     if found.mesh is None and meshes and found.pool is None:
-        found = replace(found, mesh=meshes[0].fingerprint)  # a file written by hand may name no mesh
+        found = replace(found, mesh=meshes[0].fingerprint)  # A file that was written by hand may name no mesh.
     if found.mesh is not None and not meshes:
         raise InputError("--mesh", f"is missing: {path} is a placement on a mesh, so name that mesh")
     if communication is not None and found.mesh is None:

@@ -1,4 +1,4 @@
-"""Build placement problems from options, and bind placement files to their graph and mesh."""
+"""Build placement problems from options, and combine placement files with their graph and mesh."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tessel_core.workbench.placing import Placing
 
 @dataclass(frozen=True, slots=True)
 class PlacementArguments:
-    """Options of a placement problem; None where an option is not given."""
+    """Options of a placement problem. None for each option that the user has not given."""
 
     mesh: options.Mesh = None
     per_node: options.PerNode = None
@@ -51,7 +51,7 @@ class PlacementArguments:
     def posed_on(self, file: GraphFile) -> Placing:
         """Return the placement question about a graph.
 
-        Raises InputError if options exclude each other, a mesh, operator or device is unknown, or costs cannot be
+        Raises InputError if options exclude each other, if a mesh, operator or device is unknown, or if costs cannot be
         derived.
         """
         if self.mesh is None and self.per_node is not None:
@@ -61,7 +61,7 @@ class PlacementArguments:
         return replace(placing, pins=_allowances(self.pin or (), self.forbid or (), placing.problem, file.aliases))
 
     def _replicas(self) -> ReplicaOptions | None:
-        """Return the options of replicated stages; None without `--replicate`."""
+        """Return the options of replicated stages. None without `--replicate`."""
         if not self.replicate:
             for name in self._given("reduce_every", "reduction_bandwidth"):
                 raise InputError(option(name), "is an option of replicated stages, so give --replicate too")
@@ -78,7 +78,7 @@ class PlacementArguments:
 
     @property
     def _layout(self) -> StageLayout | None:
-        """Layout with several stages per device; None for one stage per device."""
+        """Return the layout with several stages per device. None for one stage per device."""
         if self.stages_per_device in (None, 1):
             if self.layout_shape is not None:
                 raise InputError("--layout-shape", "is for --stages-per-device 2 or more")
@@ -89,12 +89,12 @@ class PlacementArguments:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _on_pool(self, file: GraphFile) -> Placing:
-        """Pose the question on the devices of the options, or on those of the graph file."""
+        """Return the question for the devices of the options. Without such options, use those of the graph file."""
         if self.tensor is not None:
             raise InputError("--tensor", "groups devices of a mesh, so give --mesh too")
         for name in self._given("communication", "dtype", "optimizer", "in_flight"):
             raise InputError(option(name), "is an option of costs on a mesh, so give --mesh too")
-        if not file.graph.kinds:  # such as the graph of an ONNX file, whose times depend on the mesh
+        if not file.graph.kinds:  # This happens for an ONNX file, because its times depend on the mesh.
             first = file.graph.operators[0].name
             raise InputError(
                 f"operator {first}",
@@ -126,8 +126,8 @@ class PlacementArguments:
 def find_mesh_file(name: str, per_node: int | None = None) -> MeshFile:
     """Return the mesh of a file, or the sample, preset or KIND-COUNT of that name.
 
-    Raises InputError with the nearest names if there is none, and if `per_node` is given for another mesh than a
-    KIND-COUNT.
+    Raises InputError for an unknown name, with the nearest known names. Raises it also if `per_node` is given for a
+    mesh that is no KIND-COUNT.
     """
     path, names = Path(name), [sample.name for sample in list_meshes()]
     named = kind_and_count(name)[0] is not None and not os.path.isfile(name)
@@ -145,13 +145,13 @@ def find_mesh_file(name: str, per_node: int | None = None) -> MeshFile:
 
 
 Aliases = Sequence[tuple[str, str]]
-"""Other names of operators in a graph's file, as (alias, name)."""
+"""Other names of operators in a graph's file, as pairs (other name, name)."""
 
 
 def _allowances(
     pin: Sequence[str], forbid: Sequence[str], problem: PlacementProblem, aliases: Aliases
 ) -> tuple[Allowance, ...]:
-    """Return the allowed devices of each operator named by `--pin` or `--forbid`."""
+    """Return the allowed devices of each operator that `--pin` or `--forbid` names."""
     devices, left = [device.name for device in problem.devices], dict[str, list[str]]()
     for operator, names in (_named("--pin", each, problem, aliases) for each in pin):
         if operator in left:
@@ -178,7 +178,7 @@ def _named(flag: str, text: str, problem: PlacementProblem, aliases: Aliases) ->
 
 
 def _operator(flag: str, name: str, problem: PlacementProblem, aliases: Aliases) -> str:
-    """Return the operator of that name, or the only one with that alias."""
+    """Return the operator of that name, or the only operator with that other name."""
     if name in problem.graph.names:
         return name
     found = [operator for alias, operator in aliases if alias == name]
@@ -196,9 +196,10 @@ def _known_meshes() -> Iterator[MeshFile]:
 
 
 def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
-    """Bind a placement file to its graph and mesh, found by fingerprint, with the costs under which it was made.
+    """Combine a placement file with its graph and mesh, which are found by fingerprint.
 
-    Raises InputError if graph or mesh is missing, or the placement does not fit them.
+    Use the costs under which the placement was made. Raises InputError if graph or mesh is missing, or the placement
+    does not fit them.
     """
     file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:

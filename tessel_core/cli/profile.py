@@ -74,7 +74,10 @@ def profile(
 
 
 def _measured(target: str) -> Profile:
-    """Measure on this thread, so that Ctrl-C interrupts the user's code. What that code prints goes to stderr."""
+    """Measure the modules on this thread, so that Ctrl-C interrupts the user's code.
+
+    Output of that code goes to stderr.
+    """
 
     def note(news: Progress) -> None:
         if sys.stderr.isatty():

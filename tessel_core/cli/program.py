@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tessel_core.networks.graphs.spec import GraphFamily
 
 _ROUNDING = 1e-6
-"""Largest difference in seconds between plan and program that rounding to whole nanoseconds explains."""
+"""Largest difference between plan and program, in seconds, that rounding to whole nanoseconds can cause."""
 _OPTIMIZERS = ("adam", "sgd", "none")
 
 
@@ -94,7 +94,7 @@ class _Found:
 
     @property
     def document(self) -> dict[str, object]:
-        """The `--json` document; null where nothing was simulated."""
+        """The `--json` document. Times are null if the program was not simulated."""
         waits = None if self.scheduled_s is None else self.scheduled_s - self.schedule_s
         update = None if self.step_s is None or self.scheduled_s is None else self.step_s - self.scheduled_s
         return {
@@ -147,7 +147,7 @@ def _made(
 class _Network:
     """A network to place: its graph, and a function that builds its program for one micro-batch.
 
-    The argument of `program` is whether weight gradients are operators of their own.
+    The argument of `program` is whether weight gradients are separate operators.
     """
 
     graph: GraphFile
@@ -155,7 +155,7 @@ class _Network:
     training: bool
     tensor_parallel: int = 1
     shared: Callable[[int], _Network] | None = None
-    """Function from a tensor-parallel degree to the network cut to that degree; None if it cannot be cut."""
+    """Function from a tensor-parallel degree to the network cut to that degree. None if the network cannot be cut."""
 
 
 def _network(network: str, preset: str | None, changes: list[str]) -> _Network:

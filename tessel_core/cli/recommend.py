@@ -58,12 +58,15 @@ _Range = Annotated[
 ]
 Searcher = Callable[[Question, Control], Recommendation]
 _SHOWN = 3
-"""Rows of the table for strategies between the fastest one and the one with the least memory."""
+"""Number of rows that the table shows between the fastest strategy and the one with the least memory."""
 
 
 @dataclass(frozen=True)
 class AskedRanges:
-    """Options for the ranges to search.  Without an option, the range follows from the network and the cluster."""
+    """Options for the ranges to search.
+
+    If an option is not given, its range follows from the network and the cluster.
+    """
 
     tensor: _Range = None
     context: _Range = None
@@ -226,7 +229,7 @@ def recommend(
 
 
 def _write_order(orders: Sequence[SearchedOrder], out: Path) -> None:
-    """Write the order with the shortest step, or a note that no order was searched."""
+    """Write the order with the shortest step time. If no order was searched, print a note instead."""
     if orders:
         write_file(out, export_for(out.name).made(orders[0].schedule, orders[0].report))
     else:
@@ -234,7 +237,7 @@ def _write_order(orders: Sequence[SearchedOrder], out: Path) -> None:
 
 
 def _write_launch(launcher: Launcher, job: Job, out: Path) -> None:
-    """Write the launch file of a job.  Raises InputError if the framework cannot run the strategy."""
+    """Write the launch file for a training framework. Raises InputError if the framework cannot run the strategy."""
     if objection := launcher.objection(job):
         raise InputError("--launch", objection)
     written = launcher.write(job)
@@ -244,7 +247,7 @@ def _write_launch(launcher: Launcher, job: Job, out: Path) -> None:
 
 @contextmanager
 def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterator[Searcher]:
-    """Yield a function that answers questions, in this process or with the workers that the options ask for."""
+    """Yield a function that answers questions. It runs in this process, or on the workers that the options name."""
     if workers is None and executor == PROCESSES:
         yield lambda question, control: search(question, control, blocks)
         return
@@ -253,7 +256,10 @@ def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterato
 
 
 def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommendation | None:
-    """Return the recommendation for half of the devices; None if their number is odd or no strategy suits them."""
+    """Return the recommendation for half of the devices.
+
+    None if their number is odd, or if no strategy fits half of them.
+    """
     asked = question.halved
     if asked is None:
         return None
@@ -292,7 +298,7 @@ def _show(
 
 
 def _spread(candidates: Sequence[Candidate], most: int) -> Sequence[Candidate]:
-    """Return at most `most` candidates at even distances in the sequence."""
+    """Return at most `most` candidates, at even distances in the sequence."""
     count = len(candidates)
     return candidates if count <= most else [candidates[i * count // most] for i in range(most)]
 

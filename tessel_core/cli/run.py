@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tessel_core.execution.schedule_run import RunConfig
 
 _DEFAULT_MICRO_BATCHES = 8
-"""Micro-batches of a plan, which is scheduled before it runs."""
+"""Number of micro-batches of a plan by default. The plan is scheduled before it runs."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,15 @@ def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
 
 
 def _is_toy(asked: AskedNetwork) -> bool:
-    """Whether a Python script is asked for, which `tessel recommend --launch torch` writes."""
+    """Return whether the argument is a Python script, such as `tessel recommend --launch torch` writes."""
     return not asked.torch and Path(asked.what).suffix == ".py"
 
 
 def _run_toy(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
-    """Run the script as it is, and return its exit code.  InputError for a script that Tessel has not written."""
+    """Run the script unchanged, and return its exit code.
+
+    Raises InputError for a script that Tessel has not written.
+    """
     from tessel_core.exports.toy import WRITTEN_BY
 
     why = f"is for networks, programs and schedules, and {asked.what} is a script"
@@ -137,7 +140,10 @@ def _run_toy(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
 
 
 def _is_schedule(asked: AskedNetwork) -> bool:
-    """Whether a plan or schedule was given: a sample, or a file that is neither the text of a program nor ONNX."""
+    """Return whether the argument is a plan or schedule.
+
+    It is a sample, or a file that is neither the text of a program nor an ONNX model.
+    """
     if asked.in_family or asked.torch:
         return False
     try:
@@ -149,7 +155,7 @@ def _is_schedule(asked: AskedNetwork) -> bool:
 
 
 def _refuse(given: AskedNetwork | HowToRun, names: frozenset[str], why: str) -> None:
-    """Raise InputError with `why` if one of the options `names` was given."""
+    """Raise InputError with the reason `why` if one of the options `names` was given."""
     for field in fields(given):
         if field.name in names and getattr(given, field.name) != field.default:
             raise InputError("--set" if field.name == "sizes" else option(field.name), why)
@@ -177,7 +183,10 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
 
 
 def _run_config(asked: AskedNetwork, how: HowToRun) -> RunConfig:
-    """Return the config of blocks. Raises InputError for options that exclude each other or are out of range."""
+    """Return the config of the blocks to run.
+
+    Raises InputError for options that exclude each other or are out of range.
+    """
     from tessel_core.execution.schedule_run import TOY, RunConfig
     from tessel_core.execution.stand_ins import COMPUTE, SLEEP
 

@@ -1,4 +1,4 @@
-"""`tessel run` of a network or program, with inputs and weights drawn from a seed."""
+"""`tessel run` for a network or program: run it with inputs and weights drawn from a seed."""
 
 from __future__ import annotations
 

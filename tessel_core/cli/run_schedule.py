@@ -49,9 +49,13 @@ class Rounds(Enum):
 
     ONCE = 1
     MEASURED = 3
-    """Two more runs. The last is compared with the prediction of the one before."""
+    """Three runs. The last run is compared with the prediction from the run before it."""
     AGAIN = 6
-    """The same for a second schedule, which is searched with the measured durations."""
+    """Six runs.
+
+    The first three are those of `MEASURED`. Then a search with the measured durations finds a second schedule, which
+    runs three times.
+    """
 
 
 def run_schedule_file(
@@ -97,7 +101,7 @@ def run_schedule_file(
 
 
 def _run(schedule: Schedule, config: RunConfig, rounds: Rounds) -> RunReport:
-    """Run in new processes, with a progress line."""
+    """Run the schedule in new processes, with a progress line in the terminal."""
 
     def call(control: Control) -> RunReport:
         with Ranks(len(schedule.plan.devices)) as ranks:
@@ -128,9 +132,10 @@ def _searched_again(report: RunReport) -> ScheduleFile:
 
 
 def schedule_or_plan(what: str) -> ScheduleFile | MicroBatchPlan:
-    """Read the schedule or plan of a file or sample. A workspace gives its schedule if it has one, else its plan.
+    """Read the schedule or plan of a file or sample.
 
-    Raises InputError for other files, and for a PyTorch CSV whose sends and receives hang.
+    A workspace gives its schedule if it has one, or else its plan. Raises InputError for other files, and for a PyTorch
+    CSV whose sends and receives hang.
     """
     known = read_any(sample_or_file(what), what)
     found = contents_of(known, what)
@@ -142,7 +147,7 @@ def schedule_or_plan(what: str) -> ScheduleFile | MicroBatchPlan:
 
 
 def scheduled(plan: MicroBatchPlan, what: str, scheduler: str, micro_batches: int) -> ScheduleFile:
-    """Schedule a plan. Raises InputError, with the place `what`, if the scheduler finds no schedule."""
+    """Schedule a plan. Raises InputError about `what` if the scheduler finds no schedule."""
     question = Question(scheduler, plan, micro_batches, find_scheduler(scheduler).config())
     report = solve(question.solve, plan.time_unit)
     if report.solution is None:

@@ -118,14 +118,14 @@ _Memory = Annotated[
     ),
 ]
 _MIN_NUMBERS_COLUMNS = 100
-"""Least width of the table of key numbers.
+"""Width of a terminal, in characters, from which key numbers are a table.
 
-Narrower terminals wrap its lines, which reads better than a narrow table.
+In a narrower terminal they are lines of text, which are easier to read.
 """
 _FULL_TABLE_COLUMNS = 160
 """Width of a terminal that fits all columns of a comparison."""
 _NARROW_JITTER_HEADINGS = "Pair", "Outcome", "Makespan (", "p50", "p95", "Chance"
-"""First words of the headings that a narrower terminal shows with `--jitter`."""
+"""First words of the column headings that a narrower terminal shows with `--jitter`."""
 
 
 @with_options(SCHEDULERS.values())
@@ -205,7 +205,7 @@ def compare(
 
 
 def _as_written(name: str, receives: Receives, out: Path | None, *, as_json: bool) -> None:
-    """Time the order of a PyTorch CSV file, and show which receives cause idle time."""
+    """Compute start times from the order of a PyTorch CSV file, and print which receives cause idle time."""
     found = read_any(sample_or_file(name), name)
     if not isinstance(found, PyTorchCsv):
         raise InputError(name, f"is {a_kind(found)}, but --receives needs a PyTorch CSV file")
@@ -227,7 +227,7 @@ def _as_written(name: str, receives: Receives, out: Path | None, *, as_json: boo
 
 
 def _jitter(spread: float | None, **given: object) -> Jitter | None:
-    """Return how durations vary; None without `--jitter`, which the other options need."""
+    """Return the distribution of random durations. None without `--jitter`, which the other options of jitter need."""
     if spread is not None:
         found: Jitter = config_of(Jitter, {"spread": spread, **given}, spread="--jitter", of="--jitter-of")
         return found
@@ -262,7 +262,10 @@ def _gigabytes(memory: int | None) -> float | None:
 def _one_model(
     network: str, asked: dict[str, Any], schedulers: list[str] | None, micro_batches: int, given: dict[str, Any]
 ) -> Comparison:
-    """Pair a network with the schedulers, or with all of them. Notes say which pairs are missing."""
+    """Return pairs of a network's plans and the given schedulers, or all schedulers.
+
+    Notes name the pairs that are missing.
+    """
     terms = config_of(Terms, asked, micro_batch="--micro-batch-size")
     configured = partial(_config, given=given, quiet=True)
     found = solve(
@@ -284,7 +287,7 @@ def _answer(pair: Pair, control: Control) -> tuple[Answer, bool]:
 
 
 def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
-    """Return the schedulers to compare on a plan: those named, or all that apply."""
+    """Return the schedulers to compare on a plan. These are the schedulers that the user named, or all that apply."""
     if not schedulers:
         return [name for name, each in SCHEDULERS.items() if name != "time-optimal" and not each.objection(plan)]
     return _named(schedulers)
@@ -305,18 +308,21 @@ def _plan_in(name: str, memory: int | None) -> MicroBatchPlan:
 
 
 def _config(scheduler: str, given: dict[str, Any], *, quiet: bool = False) -> object:
-    """Build the config of a scheduler. Unless `quiet`, notes list the options that it does not have."""
+    """Build the config of a scheduler.
+
+    Unless `quiet`, print a note for each given option that the scheduler does not have.
+    """
     config: object = config_of(find_scheduler(scheduler).config, given, "" if quiet else f"scheduler {scheduler}")
     return config
 
 
 def _document(report: ScheduleReport) -> dict[str, object]:
-    """Return the `--json` document; unknown values are null, times and memory are in units of the plan."""
+    """Return the `--json` document. Unknown values are null. Times and memory are in units of the plan."""
     steady, relaxed = report.steady, report.relaxed_solution
     steady_summary = None
     if (
         steady is not None and steady.repetend is not None
-    ):  # the state of least period may need more micro-batches than the schedule has
+    ):  # The steady state with the least period may need more micro-batches than the schedule has.
         repetend = steady.repetend
         steady_summary = {"period": repetend.period, "unroll": repetend.unroll, "makespan": steady.makespan}
     phases = {"repetend_s": report.repetend_s, "completion_s": report.completion_s}
@@ -409,7 +415,7 @@ def _show_comparison(
 
 
 def _pair_document(pair: Pair, answer: Answer, row: Row, jitter: Jitter | None) -> dict[str, object]:
-    """Return the document of `tessel schedule --json` for the pair, with its ratios to the reference."""
+    """Return the `--json` document of the pair. It is that of `tessel schedule`, with ratios to the reference."""
     return {
         "plan": pair.plan.name,
         "scheduler": pair.scheduler,

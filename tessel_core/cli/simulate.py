@@ -43,21 +43,24 @@ _MAX_ROWS = 64
 
 @dataclass(frozen=True)
 class _Found:
-    """Result of a simulation. Lists have one entry per worker, from 1 to the last that the program uses."""
+    """Result of a simulation.
+
+    Lists have one entry per worker, from worker 1 to the last worker that the program uses.
+    """
 
     name: str
     latency: float
     ends: list[float]
     peaks: list[int]
     trace: Trace | None
-    """None if operations were not simulated one by one."""
+    """Trace of all operations. None if the strategy was simulated by blocks."""
     samples: int | None = None
     rates: StepRates | None = None
     ranks: Ranks | None = None
 
     @classmethod
     def of(cls, trace: Trace, samples: int | None = None, *more: StepRates | Ranks | None) -> _Found:
-        """Build the result of a trace; `more` are its rates and ranks."""
+        """Build the result from a trace. `more` has its rates and ranks."""
         ends = dict(zip(trace.devices, trace.device_end, strict=True))
         workers = range(1, max(trace.devices, default=0) + 1)
         known = [ends.get(worker, 0.0) for worker in workers], list(worker_peaks(trace))
@@ -106,8 +109,10 @@ def simulate(
 def _simulate_strategy(
     asked: AskedNetwork, mesh: DeviceMesh, semantics: Semantics, *, quick: bool, overlap: bool, link_sharing: bool
 ) -> _Found:
-    """Simulate a strategy operation by operation, or by blocks if it has too many operations and `quick` allows
-    that."""
+    """Simulate a strategy operation by operation.
+
+    If it has too many operations and `quick` is set, simulate it by blocks.
+    """
     (family, spec), strategy = asked.network, asked.strategy
     refuse_impossible(family, spec, strategy, mesh, semantics)
     ranks = strategy.ranks(semantics)
@@ -161,7 +166,7 @@ def _rates(rates: StepRates | None) -> str:
 def _document(found: _Found, mesh: DeviceMesh, missing: str, idle: ProgramIdle | None) -> dict[str, object]:
     """Return the `--json` document.
 
-    Idle time counts devices that the program uses; memory parts are of the fullest device.
+    Idle time is that of devices that the program uses. Parts of memory are those of the fullest device.
     """
     fullest = max(range(len(found.peaks)), key=found.peaks.__getitem__, default=None)
     parts = None if found.trace is None or fullest is None else memory_parts(found.trace, fullest + 1)

@@ -1,4 +1,4 @@
-"""Options that `tessel simulate`, `run` and `sweep` share: mesh, semantics and sizes of a family."""
+"""Options that `tessel simulate`, `run` and `sweep` share: mesh, semantics of costs, and sizes of a network family."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def named_family(what: str) -> tuple[Family, Mapping[str, Any]] | None:
 
 
 def assignments(given: Iterable[str]) -> dict[str, str]:
-    """Parse `--set NAME=VALUE` into values by name. Raises InputError for anything else."""
+    """Parse `--set NAME=VALUE` into values by name. Raises InputError for text of another form."""
     found = dict[str, str]()
     for each in given:
         name, mark, value = each.partition("=")
@@ -91,7 +91,10 @@ def members(kind: type[Kind], text: str, flag: str) -> tuple[Kind, ...]:
 
 
 def size_option(name: str) -> str:
-    """Return the option of a size. The size `context` is --tokens-before: --context is a degree of parallelism."""
+    """Return the command-line option of a size.
+
+    For the size `context`, it is --tokens-before, because --context is a degree of parallelism.
+    """
     return "--tokens-before" if name == "context" else option(name)
 
 
@@ -114,9 +117,9 @@ def semantics_of(compat: str | None) -> Semantics:
 
 
 def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Semantics, *, link_sharing: bool) -> None:
-    """Print a note if `--link-sharing` has no effect, or if it is off and would have one.
+    """Print a note if `--link-sharing` has no effect, or if it is off and would have an effect.
 
-    DistIR's semantics have no sharing, so they need no note.
+    Print none under DistIR's semantics, which never share links.
     """
     if semantics is Semantics.DISTIR:
         return
@@ -130,8 +133,10 @@ def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Sem
 def given_mesh(
     named: str | None, uniform: str | None, count: int, semantics: Semantics, per_node: int | None = None
 ) -> DeviceMesh:
-    """Return the mesh of the options, else `count` H200s, or `count` devices of DistIR's experiments under its
-    semantics."""
+    """Return the mesh of the options.
+
+    Without options, return `count` H200s, or `count` devices of DistIR's experiments under its semantics.
+    """
     if named is not None and uniform is not None:
         raise InputError("--mesh", "already determines the devices, so leave out --uniform-mesh")
     if named is not None:

@@ -1,4 +1,4 @@
-"""Run a solver with a progress line in the terminal. Ctrl-C stops it and keeps the incumbent."""
+"""Run a solver with a progress line in the terminal. Ctrl-C stops the solver and keeps its best answer so far."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _POLL_S = 0.1
 
 
 def solve(call: Callable[[Control], T], time_unit: str, time_limit_s: float = 3600.0, what: str = "") -> T:
-    """Return the result of `call`, and show its progress after the text `what`. Ctrl-C cancels `call`, which then
-    returns its incumbent."""
+    """Return the result of `call`.
+
+    Show its progress after the text `what`. Ctrl-C cancels `call`, which then returns its best answer so far.
+    """
     with _progress_line(time_unit, what) as show:
         control = Control(time_limit_s, on_progress=show)
         # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
@@ -43,7 +45,7 @@ def _interrupt_cancels(control: Control) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress_line(time_unit: str, what: str) -> Iterator[Callable[[Progress], None]]:
-    """Show a line with incumbent, bound and gap on stderr. Show nothing if stderr is not a terminal."""
+    """Show a progress line with best answer, bound and gap on stderr. Show nothing if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda news: None
         return

@@ -1,4 +1,4 @@
-"""Make stdout and stderr robust: they may be closed, on a full disk, or in an encoding without some letters."""
+"""Handle stdout and stderr that are closed, on a full disk, or in an encoding without some letters."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def open_streams() -> None:
         sys.stdout = io.TextIOWrapper(file, found.encoding, line_buffering=found.line_buffering)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # µ or → must not end in a UnicodeEncodeError
+            stream.reconfigure(errors="replace")  # Without this, printing µ or → could raise UnicodeEncodeError.
 
 
 class _Stdout(io.FileIO):
-    """Raises only on the first failed write: the interpreter flushes the rest again when it exits."""
+    """Stream that raises only on the first failed write. The interpreter flushes the rest again when it exits."""
 
     _failed = False
 
     def write(self, data, /):  # type: ignore[no-untyped-def]
-        """Write bytes. Raises InputError in place of OSError, except for BrokenPipeError."""
+        """Write bytes. If this fails, raise InputError instead of OSError, except for BrokenPipeError."""
         if self._failed:
             return len(data)
         try:

@@ -68,7 +68,7 @@ _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
 @dataclass(frozen=True)
 class AskedGrid:
-    """Options of the sizes and degrees to try, one attribute per option."""
+    """Options that give the sizes and degrees to try, one attribute per option."""
 
     size: Annotated[str | None, typer.Option(help="List of published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = (
         None
@@ -148,9 +148,9 @@ class AskedGrid:
     ] = None
 
     def of(self, network: Family, said: Mapping[str, Value], most: int) -> Grid:
-        """Build the grid of a network on up to `most` devices; the sizes `said` apply unless options replace them.
+        """Build the grid of a network on up to `most` devices.
 
-        Raises InputError for an invalid range or an unknown size.
+        The sizes `said` apply unless options replace them. Raises InputError for an invalid range or an unknown size.
         """
         if self.micro_batches is not None and self.micro_batch_size is not None:
             raise InputError("--micro-batch-size", "replaces --micro-batches, so give only one of them")
@@ -242,7 +242,7 @@ def _range_or_1(text: str | None, flag: str) -> tuple[int, ...]:
 
 
 def _rank_orders(text: str | None) -> tuple[RankOrder | None, ...]:
-    """Return the rank orders to try; None stands for the default order."""
+    """Return the rank orders to try. None represents the default order."""
     if text == "all":
         return every_rank_order()
     return (None if text is None else read_rank_order(text, "--rank-order"),)
@@ -263,7 +263,7 @@ def _show(found: GridResult, most: int) -> None:
     if feasible:
         screen.print(best_ones)
     best = found.configurations[found.ranked("throughput")[0]] if feasible else None
-    # The explanation takes seconds, so it is left out after a sweep was stopped.
+    # The explanation takes seconds, so it is left out after the user stopped the sweep.
     few = best is not None and count_operations(found.family, best.spec, best.strategy) <= MOST_TRACED
     if best is not None and few and not found.unreached:
         how = found.family, best.spec, best.strategy, found.mesh, found.semantics
@@ -291,10 +291,10 @@ def _row(found: GridResult, i: int) -> tuple[str, ...]:
 
 
 class Networks(TyperGroup):
-    """The `tessel sweep` command, which also accepts a preset or a Hugging Face config in place of a family."""
+    """The `tessel sweep` command. It accepts a preset or a Hugging Face config instead of a network family."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of a family, preset or config; None for an unknown name."""
+        """Return the command of a family, preset or config. None for an unknown name."""
         found = super().get_command(ctx, cmd_name)
         if found is None and (Path(cmd_name).is_file() or named_family(cmd_name) is not None):
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")

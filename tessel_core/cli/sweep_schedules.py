@@ -1,4 +1,4 @@
-"""`tessel sweep schedules`: search placement and schedule for every combination, here or on a cluster."""
+"""`tessel sweep schedules`: search placement and schedule for every combination, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ _QUESTION: dict[str, Callable[[SweepRow], str]] = {
     "scheduler": lambda row: row.scheduler,
     "micro-\nbatches": lambda row: str(row.micro_batches),
 }
-"""Columns of the question by heading. Those that differ between points are shown."""
+"""Columns of the table that describe a combination, by heading.
+
+A column is shown if its values differ between combinations.
+"""
 _ANSWER: dict[str, Callable[[SweepRow], str]] = {
     "samples/s": lambda row: "" if row.samples_per_s is None else f"{row.samples_per_s:.4g}",
     "time per\nmicro-batch": lambda row: (
@@ -66,7 +69,7 @@ _WIDE_ANSWER: dict[str, Callable[[SweepRow], str]] = {
     "devices": lambda row: str(row.devices),
 }
 _WIDE_COLUMNS = 100
-"""Least width of a terminal that also shows the columns of `_WIDE_ANSWER`."""
+"""Width of a terminal, in characters, from which the table has the columns of `_WIDE_ANSWER`."""
 
 
 def schedules(
@@ -166,7 +169,10 @@ def _place_of_store(out: Path) -> Path:
 
 
 def _store_at(store_file: Path, out: Path, swept: SolverSweep) -> SweepStore:
-    """Open the store of results. Errors also name the CSV file that the user typed."""
+    """Open the file of stored results.
+
+    If this fails for a CSV file, the error names the CSV file that the user typed.
+    """
     try:
         return SweepStore(store_file, swept)
     except InputError as error:
@@ -181,7 +187,7 @@ def _first_line(path: Path) -> str:
 
 
 def _listed(flag: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:
-    """Parse a list with commas. Raises InputError if a value is invalid."""
+    """Split a list at commas and parse its values. Raises InputError if a value is invalid."""
     try:
         return tuple(kind(each.strip()) for each in text.split(",") if each.strip())
     except (ValueError, OverflowError):
@@ -197,7 +203,7 @@ def _whole(text: str) -> int:
 
 
 def _show(swept: SolverSweep, counts: SweepCounts, rows: Sequence[SweepRow], out: Path, *, as_json: bool) -> None:
-    """Print the answers as text or JSON. A note says how many combinations are missing."""
+    """Print the answers as text or JSON. A note counts the combinations without an answer."""
     ranked = sorted(rows, key=lambda row: (-(row.samples_per_s or 0.0), row.number))
     best = [row for row in ranked[:_MAX_ROWS] if row.samples_per_s is not None]
     if counts.done < counts.size:
@@ -226,7 +232,7 @@ def _percent(share: float | None) -> str:
 
 
 def _document(counts: SweepCounts, rows: Sequence[SweepRow], best: Sequence[SweepRow], out: Path) -> dict[str, object]:
-    """Return the `--json` document; unknown values are null, times are in ns, memory is in bytes."""
+    """Return the `--json` document. Unknown values are null, times are in ns, memory is in bytes."""
     statuses = Counter(row.status for row in rows)
     return {
         "points": counts.size,

@@ -50,11 +50,11 @@ VERBS: dict[str, Verb] = {
     "export": Verb("export", "Export a schedule as a report, a picture, a trace or a table."),
     "sweep": Verb("sweep", "Evaluate every combination of a grid, and list the best answers first."),
 }
-"""In the order of `tessel --help`."""
+"""Commands in the order of `tessel --help`."""
 
 
 class Verbs(TyperGroup):
-    """The `tessel` command, with its own commands and all `VERBS`."""
+    """The `tessel` command. It has its own commands and all of `VERBS`."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -66,6 +66,6 @@ class _Later(TyperCommand):
     """A command whose module is imported when it runs."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of the imported command, which then runs in place of this one."""
+        """Import the command and return its context, so that the imported command runs instead of this one."""
         assert self.name is not None
         return VERBS[self.name].load(self.name).make_context(info_name, args, parent, **extra)

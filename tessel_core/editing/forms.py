@@ -1,4 +1,4 @@
-"""Forms of a pipeline that published schedules need: split backward, two stages per device, or both."""
+"""Convert a pipeline to the form that a published schedule needs: split backward, two stages per device, or both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.units import TICKS_PER_SECOND
 
 _MAX_BLOCKS = 512
-"""Forms of larger plans are not tried."""
+"""Number of blocks of the largest plan that is converted."""
 
 
 def looped(plan: MicroBatchPlan) -> MicroBatchPlan:
@@ -61,9 +61,9 @@ def finer(plan: MicroBatchPlan, parts: int, part: str) -> MicroBatchPlan:
 
 
 def remedies(plan: MicroBatchPlan, scheduler: Scheduler, micro_batches: int) -> dict[str, MicroBatchPlan]:
-    """Return the forms of the plan to which `scheduler` applies, by a description of the change.
+    """Return conversions of the plan to which `scheduler` applies, by a description of the change.
 
-    If it applies to none, forms of the plan in half or quarter steps are tried, whose blocks can be halved.
+    If it applies to none of them, the plan is first written in half or quarter steps, so that its blocks can be halved.
     """
     for parts, part in _PARTS.items() if len(plan.blocks) <= _MAX_BLOCKS else ():
         forms = dict[str, MicroBatchPlan]()

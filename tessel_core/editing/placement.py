@@ -1,4 +1,4 @@
-"""Changes of a placement by hand: which operators move together, and which devices cannot take them."""
+"""Change a placement by hand: find which operators move together, and which devices they cannot move to."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _SUBGRAPH_RULES = tuple(LATENCY_RULES[name] for name in ("contiguous subgraphs",
 
 @dataclass(frozen=True)
 class Movable:
-    """A placement, and the rules that it must keep when operators move to another device.
+    """A placement, and the rules that a move of operators to another device must keep.
 
-    A rule that the placement already breaks refuses no move.  The memory of the target device is always checked.
+    If the placement already breaks a rule, that rule forbids no move. The memory of the target device is always
+    checked.
     """
 
     placement: Placement
@@ -32,9 +33,9 @@ class Movable:
     branches_apart: bool = False
 
     def why_not(self, operators: Iterable[int]) -> tuple[str, ...]:
-        """Return for each device the reason why these operators cannot move there; empty if they can.
+        """Return for each device the reason why these operators cannot move there.
 
-        Operators that must share their device move along.
+        The reason is empty if they can. Operators that must share their device move with them.
         """
         going = self.placement.graph.together(operators)
         circles = self._circles(going) if self._flows_onwards else ("",) * len(self.placement.devices)
@@ -50,9 +51,9 @@ class Movable:
         )
 
     def moved(self, operators: Iterable[int], device: int) -> Placement:
-        """Return the placement with these operators on `device` and the replicas of its stage.
+        """Return the placement with these operators on `device` and on the replicas of its stage.
 
-        Operators that must share their device move along.
+        Operators that must share their device move with them.
         """
         going = set(self.placement.graph.together(operators))
         to = self.placement.stage_at(device)
@@ -74,20 +75,23 @@ class Movable:
         return next((f"{name} has no time on the kind {kind}" for name in lacking), "")
 
     def _full(self, going: Sequence[int], device: int) -> str:
-        """Return the reason if the device would exceed its capacity and hold more than it does now."""
+        """Return the reason if the move would exceed the device's capacity.
+
+        A device that is already too full may not get fuller.
+        """
         to, there = self.placement.devices[device], self.placement.operators_on[device]
         if to.memory_capacity is None or there.issuperset(going):
             return ""
         most = self.placement.most_bytes(there.union(going))
         if self.placement.stages is None and most < to.memory_capacity * (1 - 2 * ROUNDING):
-            return ""  # fits at every pipeline position; the exact check below is slow on many devices
+            return ""  # Skip the exact check below, which is slow, if the device fits at every pipeline position.
         now, held = self.placement.memory[device], self.moved(going, device).memory[device]
         if held <= max(now, with_rounding(to.memory_capacity)):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
 
     def _mixing(self, going: Sequence[int], device: int) -> str:
-        """Return the reason if branches that must be on different devices would share one."""
+        """Return the reason if branches that must be on different devices would share a device."""
         if not self.branches_apart or self._is_mixed:
             return ""
         return next((f"{broken.where}: {broken.why}" for broken in branches_apart(self.moved(going, device))), "")
@@ -117,29 +121,29 @@ class Movable:
     def _subgraphs_wait(self) -> bool:
         return any(broken for rule in _SUBGRAPH_RULES for broken in rule(self.placement))
 
-    # The rule "contiguous": tensors flow in no cycle between sets of devices
+    # The members below check the rule "contiguous": tensors flow in no cycle between sets of devices.
 
     @cached_property
     def _flows_onwards(self) -> bool:
-        """Whether the devices must form a chain, and do so now."""
+        """Whether devices must form a chain without cycles, and form one before the move."""
         asked = self.contiguous and self.placement.subgraphs is None and self.placement.stages is None
         return asked and not any(PLACEMENT_RULES["contiguous"](self.placement))
 
     @cached_property
     def _sets(self) -> tuple[frozenset[int], ...]:
-        """Distinct sets of devices to which operators are assigned."""
+        """Distinct sets of devices to which operators are assigned. Each set runs one stage."""
         return tuple(dict.fromkeys(map(frozenset, self.placement.assignment)))
 
     @cached_property
     def _set_of(self) -> tuple[int, ...]:
-        """Index in `_sets` for each group of operators that must share a device."""
+        """Index in `_sets` of each group of operators that must share a device."""
         number = {each: i for i, each in enumerate(self._sets)}
         assignment = self.placement.assignment
         return tuple(number[frozenset(assignment[members[0]])] for members in self.placement.graph.colocated)
 
     @cached_property
     def _neighbours(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-        """Groups that feed each group, and groups that it feeds."""
+        """For each group, the groups that it gets tensors from, and the groups that it sends tensors to."""
         feeds = [(list[int](), list[int]()) for _ in self._set_of]
         for one, other in self.placement.graph.flow:
             feeds[one][1].append(other)

@@ -77,7 +77,7 @@ def stage_of(plan: MicroBatchPlan, block: int) -> tuple[int, ...]:
 
 
 def moved(plan: MicroBatchPlan, block: int, source: int, target: int, *, alone: bool = False) -> MicroBatchPlan:
-    """Move the stage of `block`, or with `alone` only the block, from device `source` to device `target`."""
+    """Move the stage of `block` from device `source` to device `target`. With `alone`, move only the block itself."""
     if source not in plan.blocks[block].devices:
         raise _refused(plan, block, f"does not run on device {plan.devices[source].name}")
     moving = [block] if alone else [b for b in stage_of(plan, block) if source in plan.blocks[b].devices]
@@ -99,7 +99,10 @@ def lasting(plan: MicroBatchPlan, block: int, duration: int) -> MicroBatchPlan:
 
 
 def holding(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan:
-    """Set the memory capacity of one device, in the plan's memory unit; at least its static memory."""
+    """Set the memory capacity of one device, in the plan's memory unit.
+
+    It must be at least the device's static memory.
+    """
     devices, static = list(plan.devices), plan.devices[device].static_memory
     if capacity < static:
         least, asked = (show_memory(amount, plan.memory_unit) for amount in (static, capacity))
@@ -109,10 +112,10 @@ def holding(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan:
 
 
 def backward_split(plan: MicroBatchPlan, blocks: Iterable[int] | None = None) -> MicroBatchPlan:
-    """Split backward blocks into input gradients and weight gradients; by default all that are not split yet.
+    """Split backward blocks into input gradients and weight gradients.
 
-    The weight gradient runs on the same devices and takes half of the time, rounded down.  No block depends on it.  It
-    releases the memory that the backward block released.
+    By default, split all blocks that are not split yet. The weight gradient runs on the same devices and takes half of
+    the time, rounded down. No block depends on it. It releases the memory that the backward block released.
     """
     whole = [b for stage in stages(plan) for b in _whole_backward(plan, stage)]
     chosen = sorted(whole if blocks is None else blocks)

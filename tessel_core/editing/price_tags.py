@@ -1,4 +1,4 @@
-"""Single improvements of a plan whose gain can be compared: more memory, faster links, a moved layer."""
+"""Build improved plans whose gain can be compared: more memory, faster links, or one layer moved to another stage."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.units import show_memory
 
 _MEMORY_INCREMENTS = {"B": 10**9}
-"""Bytes in the increment of memory (1 GB).  Plans with another memory unit use one unit as the increment."""
+"""Step in bytes by which memory is increased (1 GB). For plans with another memory unit, the step is one unit."""
 _MAX_DEVICES = 16
 _LAYERS = re.compile(r"layers (\d+)–(\d+)")
 
 
 def price_tags(plan: MicroBatchPlan) -> dict[str, MicroBatchPlan]:
-    """Return the plan with each improvement, by the name of the improvement.
+    """Return each improved plan by the name of its improvement.
 
-    Plans with more than 16 devices get more memory only on all devices at once.
+    If the plan has more than 16 devices, memory is added only on all devices at once.
     """
     return {name: each for name, each in _offers(plan) if each != plan}
 
@@ -42,9 +42,9 @@ def _offers(plan: MicroBatchPlan) -> Iterator[tuple[str, MicroBatchPlan]]:
 
 
 def _one_more(plan: MicroBatchPlan, device: int) -> int:
-    """Return the memory for one more micro-batch, in whole gigabytes; one unit for plans that do not use bytes.
+    """Return the memory that one more micro-batch needs, in whole gigabytes.
 
-    Less memory than one micro-batch needs would often gain nothing.
+    Return one unit for plans that do not use bytes. Less additional memory would often gain nothing.
     """
     unit = _MEMORY_INCREMENTS.get(plan.memory_unit)
     if unit is None:
@@ -101,7 +101,10 @@ def _only_layers(plan: MicroBatchPlan, stage: Sequence[int]) -> bool:
 
 
 def _layers(plan: MicroBatchPlan, stage: Sequence[int]) -> int:
-    """Return the number of layers in the label of a stage's forward block; 0 without one, or on several devices."""
+    """Return the number of layers that the label of a stage's forward block states.
+
+    Return 0 if it states none, or if the stage runs on several devices.
+    """
     first = plan.blocks[stage[0]]
     match = _LAYERS.search(first.label) if first.kind is BlockKind.FORWARD and len(first.devices) == 1 else None
     return int(match[2]) - int(match[1]) + 1 if match else 0

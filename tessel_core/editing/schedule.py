@@ -102,7 +102,7 @@ def swapped(schedule: Schedule, run: Run, other: Run, *, alone: bool = False) ->
 
 
 def pushed_left(schedule: Schedule) -> Schedule:
-    """Start every run as early as the order of its devices allows."""
+    """Start every run as early as the order on its devices allows."""
     return _checked(schedule, compacted(schedule))
 
 
@@ -122,7 +122,7 @@ def _name(schedule: Schedule, run: Run) -> str:
 def _in_order(schedule: Schedule, priority: IntColumn, floor: IntColumn) -> IntColumn:
     """Schedule runs by list scheduling, lowest `priority` first, and return their start times.
 
-    A run is scheduled after its predecessors and starts after the earlier runs of its devices, not before `floor`.
+    A run is scheduled after its predecessors. It starts after the earlier runs of its devices, and not before `floor`.
     All arrays have the shape (micro-batches, blocks).
     """
     plan = schedule.plan

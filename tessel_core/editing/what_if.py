@@ -1,6 +1,6 @@
-"""What-if changes: other durations, links and memory for all plans of a comparison.
+"""What-if changes: other durations, link times and memory for all plans of a comparison.
 
-A change keeps the blocks of a plan, their memory and its samples, so the plan stays well-formed.
+A change keeps the blocks of a plan, their memory and its samples per micro-batch, so the changed plan is valid.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ from tessel_core.units import show_memory, show_time
 _COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128)
 _FACTORS = tuple(sorted({Fraction(n, d) for d in (3, 4, 10) for n in range(1, 3 * d + 1) if 4 * n >= d}))
 _MIN_ROUNDED_TICKS = 100
-"""Scaled durations of at least this many ticks are rounded.  Shorter ones allow only factors that give whole ticks."""
+"""Scaled durations of at least this many ticks are rounded to whole ticks.
+
+If a plan has shorter durations, only factors that give whole ticks are offered.
+"""
 _LINKS = (0, 1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 400)
 """Link times on the slider, in percent of the longest block."""
 _MAX_UNIT_STEPS = 32
-"""A capacity of at most this many units changes by single units, a larger one by twentieths."""
+"""A memory capacity of at most this many units changes in steps of one unit.
+
+A larger capacity changes in steps of a twentieth.
+"""
 _MAX_INTERACTIVE_RUNS = 50_000
 
 
@@ -40,7 +46,10 @@ class WhatIf:
     capacity: int = 0
     """Memory units added to every device that has a limit; may be negative."""
     pace: Fraction = Fraction(1)
-    """Factor for the durations of blocks on `device`.  A block on several devices takes the largest factor."""
+    """Factor for the durations of blocks on `device`.
+
+    A block on several devices gets the largest factor of its devices.
+    """
     device: int = 0
     """Index of the device to which `pace` applies."""
 
@@ -70,9 +79,9 @@ class WhatIf:
         return replace(comparison, pairs=tuple(changed.values()), names=names)
 
     def of_whole(self, part: Comparison, whole: Comparison) -> WhatIf:
-        """Return these changes of the comparison `part` for the comparison `whole` that contains it.
+        """Convert these changes from the comparison `part` to the comparison `whole` that contains it.
 
-        Both count micro-batches in the smallest micro-batches of their pairs, so the number is converted.
+        Each counts micro-batches in the smallest micro-batch of its pairs, so their number differs.
         """
         if self.micro_batches is None or not part.micro_batches or not whole.micro_batches:
             return self
@@ -106,15 +115,18 @@ class Slider:
     own: int
     """Index of the stop that changes nothing."""
     of: str = ""
-    """Name of the device that the slider changes, if it changes a single one."""
+    """Name of the device that the slider changes. Empty if it changes several devices."""
 
     @property
     def title(self) -> str:
-        """Label with the name of the device."""
+        """Label of the slider, with the name of the device."""
         return f"{self.label} {self.of}".rstrip()
 
     def at(self, what_if: WhatIf) -> int:
-        """Return the stop for the field's value in `what_if`, or the unchanged stop if the slider has no such value."""
+        """Return the index of the stop for the field's value in `what_if`.
+
+        Return the unchanged stop if the slider does not offer that value.
+        """
         value = getattr(what_if, self.field)
         return self.stops.index(value) if value in self.stops else self.own
 
@@ -127,7 +139,10 @@ class Slider:
 
 
 def what_if_at(shown: Sequence[Slider], at: Mapping[str, int], device: int) -> WhatIf:
-    """Return the changes for stops by field.  Sliders that are missing or have no such stop change nothing."""
+    """Return the changes for the chosen stop of each field.
+
+    A field without a slider, or with a stop that does not exist, stays unchanged.
+    """
     stops = {each.field: at.get(each.field, each.own) for each in shown}
     known = {each.field: each.stops[stop] for each in shown if 0 <= (stop := stops[each.field]) < len(each.stops)}
     return WhatIf(device=device, **known)  # type: ignore[arg-type]
@@ -148,7 +163,10 @@ def sliders(pairs: tuple[Question, ...], device: int = 0) -> tuple[Slider, ...]:
 
 
 def at_once(pairs: Iterable[Question]) -> frozenset[Question]:
-    """Return the pairs that are fast enough to time while a slider moves: published orders, up to 50,000 runs."""
+    """Return the pairs whose times can be computed while a slider moves.
+
+    These are published orders with up to 50,000 runs.
+    """
     fast, left = set[Question](), _MAX_INTERACTIVE_RUNS
     for pair in pairs:
         runs = len(pair.plan.blocks) * pair.micro_batches
@@ -262,7 +280,10 @@ def _paces(pairs: Sequence[Question], device: int) -> Slider | None:
 
 
 def _factors(durations: Sequence[int]) -> list[Fraction]:
-    """Return the factors that keep all durations whole, or all factors if the durations are long enough to round."""
+    """Return the factors that keep all durations whole.
+
+    If all durations are long enough to round, return all factors.
+    """
     common = gcd(*durations)
     return [
         each for each in _FACTORS if (common * each).denominator == 1 or min(durations, default=0) >= _MIN_ROUNDED_TICKS

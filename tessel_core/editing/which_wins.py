@@ -1,4 +1,4 @@
-"""Which schedule has the shortest makespan: for one setting, and over a grid of two parameters."""
+"""Find the schedule with the shortest makespan, for one setting and over a grid of two parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
 from tessel_core.scheduling.comparison import Pair
 
 _TIE = 1e-6
-"""Largest relative difference of tied makespans.  Plans round durations to ticks."""
+"""Largest relative difference of makespans that count as equal, because plans round durations to ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class Standing:
     """Ranking of compared pairs of plan and scheduler.  Pairs are indices in the comparison."""
 
     winners: tuple[int, ...]
-    """Comparable pairs with the shortest makespan.  Several are a tie; empty if no schedule fits into memory."""
+    """Comparable pairs with the shortest makespan. Several winners are a tie. Empty if no schedule fits into memory."""
     makespan: int | None
     """Makespan of the winners."""
     second: int | None
-    """Pair with the shortest makespan after the winners."""
+    """Pair with the next makespan after the winners'."""
     ahead: Fraction | None
-    """Lead of the winners as a share of the second's makespan."""
+    """Lead of the winners, as a share of the makespan of `second`."""
     misfits: tuple[int, ...]
     """Pairs whose schedules exceed a memory capacity."""
     without: tuple[int, ...]
@@ -75,7 +75,10 @@ def standing(answers: Sequence[Answer], rivals: Sequence[int]) -> Standing:
 
 
 def _undecided(report: ScheduleReport | None, least: int | None, reports: Iterable[ScheduleReport | None]) -> bool:
-    """Return whether a longer search might win.  A bound that one search proves holds for all pairs of that plan."""
+    """Return whether a longer search might find a schedule that wins.
+
+    A bound that one search proves holds for all pairs of that plan.
+    """
     if report is None or report.solver in BASELINES or report.status in (Status.PROVED_OPTIMAL, Status.INFEASIBLE):
         return False
     if least is None or report.drawable is None:
@@ -88,7 +91,7 @@ def _undecided(report: ScheduleReport | None, least: int | None, reports: Iterab
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Values of one field of `WhatIf` along one axis of the grid."""
+    """One axis of the grid: values of one field of `WhatIf`."""
 
     field: str
     values: tuple[Any, ...]
@@ -101,13 +104,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of the grid."""
+    """One cell of the grid, with the ranking for its two values."""
 
     column: int
     row: int
     standing: Standing | None
     complaint: str = ""
-    """Reason why these parameters are impossible for the pairs; then `standing` is None."""
+    """Reason why the pairs cannot have these values. Then `standing` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +131,18 @@ class WhichWins:
         return len(self.across.values) * len(self.down.values)
 
     def at(self, column: int, row: int) -> WhatIf:
-        """Return the changes of a cell; positions outside the grid give the nearest cell."""
+        """Return the changes of a cell. Positions outside the grid give the nearest cell."""
         columns, rows = self.across.values, self.down.values
         here = {self.across.field: columns[min(max(0, column), len(columns) - 1)]}
         return replace(self.base, **here, **{self.down.field: rows[min(max(0, row), len(rows) - 1)]})
 
     def find(self, what_if: WhatIf) -> tuple[int, int] | None:
-        """Return (column, row) of the cell with exactly these changes; None if there is none."""
+        """Return (column, row) of the cell with exactly these changes. None if no cell has them."""
         places = ((column, row) for row in range(len(self.down.values)) for column in range(len(self.across.values)))
         return next((place for place in places if self.at(*place) == what_if), None)
 
     def solve(self, control: Control) -> tuple[Cell, ...]:
-        """Solve the cells row by row and deliver each to `control`.  A cell that was interrupted is left out."""
+        """Solve the cells row by row and deliver each cell to `control`. A cell that was interrupted is left out."""
         cells = list[Cell]()
         for row in range(len(self.down.values)):
             for column in range(len(self.across.values)):

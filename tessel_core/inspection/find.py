@@ -17,7 +17,7 @@ _MAX_TEXT_LETTERS = 400
 """Longest accepted text in characters: the patterns are slow on much longer texts."""
 _MAX_QUOTED_LETTERS = 60
 _RUN = re.compile(r"(?P<block>.*?\S)(?:\s+of)?\s+(?P<micro_batch>[0-9]{1,18})", re.IGNORECASE | re.DOTALL)
-_HOLE = re.compile(r"longest\s+hole\s+(?:on|of)\s+(?P<device>.+)", re.IGNORECASE | re.DOTALL)
+_HOLE = re.compile(r"longest\s+(?:idle\s+time|hole)\s+(?:on|of)\s+(?P<device>.+)", re.IGNORECASE | re.DOTALL)
 _PEAK = re.compile(r"peak\s+(?:of|on)\s+(?P<device>.+)", re.IGNORECASE | re.DOTALL)
 
 
@@ -48,7 +48,7 @@ Found = FoundRun | FoundHole | FoundPeak
 
 
 def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
-    """Find the run, hole or peak that a text names: "B3 of 17", "B3 17", "longest hole on gpu2" or "peak of gpu5".
+    """Find a run ("B3 of 17"), an idle time ("longest idle time on gpu2") or a peak ("peak of gpu5") by its text.
 
     Names of blocks and devices match exactly, or else without regard to case and with "-" for "–", if only one name
     matches in this way. Pass `holes` of the schedule to save time if they are known. Raises InputError with examples of
@@ -107,7 +107,7 @@ def _typed(name: str) -> str:
 
 def _examples(schedule: Schedule) -> str:
     block, device = schedule.plan.blocks[0].name, schedule.plan.devices[0].name
-    return f'ask for "{block} of 0", "longest hole on {device}" or "peak of {device}"'
+    return f'ask for "{block} of 0", "longest idle time on {device}" or "peak of {device}"'
 
 
 def _shown(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Levels in which the player assigns parts of work to devices, and the simulator gives the time."""
+"""Levels in which the player assigns parts of work to devices. A simulation gives the time of the assignment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tessel_core.learning.solved import percent
 from tessel_core.learning.task import Traced
 from tessel_core.units import show_time
 
-if TYPE_CHECKING:  # levels load no simulation before they are played
+if TYPE_CHECKING:  # imported here because pages load faster without the simulation
     from tessel_core.simulation import Trace
 
 Given = tuple[tuple[int, ...], ...]
-"""Devices of each part, counted from 0."""
+"""Devices of each part of the work. Devices count from 0."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Assignment:
     """Largest number of parts per device."""
     start: Given
     best: Given
-    """An optimal assignment: all devices compute equally long."""
+    """An optimal assignment, in which all devices compute equally long."""
     simulate: Callable[[Given], Traced]
     copies: bool = False
     """Whether a part may be on several devices, which then share its work equally."""
 
     def given_of(self, kept: Sequence[Sequence[int]]) -> Given:
-        """Return the kept assignment, complete or not; `start` if it does not fit this task."""
+        """Return the saved assignment, which may be incomplete. Return `start` if it does not fit this task."""
         given = tuple(tuple(sorted(set(row))) for row in kept)
         numbers = range(len(self.devices))
         fits = all(set(row) <= set(numbers) and (self.copies or len(row) < 2) for row in given)
@@ -52,7 +52,7 @@ class Assignment:
                 raise InputError(device, f"has {held} parts, but room for only {self.room}")
 
     def helped(self, given: Given) -> Given:
-        """Move the first part that is misplaced to its devices in the best assignment."""
+        """Return the assignment with its first wrong part moved to the devices of the best assignment."""
         moved = next((i for i, row in enumerate(given) if row != self.best[i]), None)
         return given if moved is None else (*given[:moved], self.best[moved], *given[moved + 1 :])
 
@@ -62,9 +62,9 @@ class Assigned:
     """Evaluation of an assignment."""
 
     reached: bool
-    """Whether it is as fast as the best assignment."""
+    """Whether the assignment is as fast as the best one."""
     sentence: str
-    """Its time, its idle time, and its distance from the best assignment."""
+    """Sentence on the assignment's time, its idle time, and its distance from the best assignment."""
     traced: Traced
 
 

@@ -1,4 +1,7 @@
-"""Levels and decks of the course. Each module in `levels/` and `decks/` defines one and is found automatically."""
+"""Levels and decks of slides of the course.
+
+Each module in `levels/` and `decks/` defines one level or deck, and is found automatically.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def list_decks() -> tuple[Deck, ...]:
 
 
 def find_level(name: str) -> Level:
-    """Return the level with this number. Raises InputError if there is none."""
+    """Return the level with this number. Raises InputError if no level has it."""
     for level in list_levels():
         if level.name == name:
             return level
@@ -35,7 +38,7 @@ def find_level(name: str) -> Level:
 
 
 def find_deck(name: str) -> Deck:
-    """Return the deck with this name. Raises InputError if there is none."""
+    """Return the deck with this name. Raises InputError if no deck has it."""
     for deck in list_decks():
         if deck.name == name:
             return deck

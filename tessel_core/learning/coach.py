@@ -1,4 +1,4 @@
-"""The coach: find the best completion of a schedule that the player has begun."""
+"""The coach of a puzzle. It finds the best completion of a schedule that the player has begun."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tessel_core.scheduling.finish import Finish
 from tessel_core.scheduling.order import Run
 
 Placed = tuple[int, int, int]
-"""A run that the player has placed: block, micro-batch, start in ticks."""
+"""A run that the player has placed: block, micro-batch, and start in ticks."""
 
 
 def runs_kept(rows: Sequence[Sequence[int]]) -> tuple[Placed, ...]:
-    """Return the kept runs of a board; none if `rows` is not a list of runs."""
+    """Return the runs that the player has placed on a board. Empty if `rows` is not a list of runs."""
     found = [tuple(row) for row in rows]
     return tuple((b, m, at) for b, m, at in found) if all(len(row) == 3 for row in found) else ()
 
@@ -26,12 +26,15 @@ _BEAM_WIDTH, _TIME_LIMIT_S = 100, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Completion of a schedule."""
+    """Answer of the coach: a completion of the player's schedule."""
 
     starts: tuple[tuple[int, ...], ...] | None
     """Starts of all runs, shaped (micro-batches, blocks), in ticks; None if no completion was found."""
     proved: bool
-    """Whether it is proved that no better completion exists; without starts, that no completion exists."""
+    """Whether it is proved that no better completion exists.
+
+    If `starts` is None, whether it is proved that no completion exists.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,10 @@ class Coaching:
         return Advice(tuple(map(tuple, found.report.solution.starts.tolist())), found.proved)
 
     def _some_completion(self, pinned: dict[Run, int], control: Control) -> tuple[IntColumn | None, bool]:
-        """Return starts of any completion, or None and whether it is proved that there is none."""
+        """Return the starts of any valid completion.
+
+        If none was found, return None, and whether it is proved that none exists.
+        """
         from tessel_core.cpsat import Effort, Verdict, ask
         from tessel_core.scheduling.kernels.warm import warm_in_time
         from tessel_core.scheduling.search.beam_search import BeamSearch

@@ -11,35 +11,35 @@ from tessel_core.charts.timeline import Look, timeline_data, timeline_height
 from tessel_core.control import Control
 from tessel_core.learning.task import Facts, Titled, no_facts
 
-if TYPE_CHECKING:  # slides load no simulation before they are shown
+if TYPE_CHECKING:  # imported here because pages load faster without the simulation
     from tessel_core.model import DeviceMesh
     from tessel_core.simulation import Trace
 
 _CAPTION_PIXELS = 130
-"""Height below the lanes of a slide, for the text about the devices while it plays."""
+"""Height in pixels below the timeline of a slide, for the text about the devices during playback."""
 
 
 @dataclass(frozen=True)
 class Slide:
-    """One slide. Sentences may contain names in braces, which are replaced by the facts of the deck."""
+    """One slide. Sentences may contain names in braces. The deck's `facts` give the numbers that replace them."""
 
     title: str
     lines: tuple[str, ...]
     shown: Callable[[], tuple[Titled, ...]] = tuple
-    """Schedules to draw on one time axis; none for a slide of text."""
+    """Schedules to draw on one time axis. Empty for a slide of text."""
     memory: bool = True
     picture: Callable[[], str] = str
-    """SVG to show in place of schedules."""
+    """SVG picture to show instead of schedules."""
     traced: Callable[[], tuple[Trace, DeviceMesh]] | None = None
-    """Simulation to show in place of schedules."""
+    """Simulation to show instead of schedules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deck:
-    """A deck, defined by one module of `decks/`."""
+    """A deck of slides. Each module of `decks/` defines one."""
 
     name: str
-    """Name in the address of the page."""
+    """Name of the deck in the address of the page."""
     place: int
     """Position among the decks."""
     title: str
@@ -49,7 +49,7 @@ class Deck:
 
 
 def slides_data(title: str, slides: Iterable[Slide], facts: Facts | None, control: Control) -> dict[str, Any]:
-    """Return the answer of `DeckQuestion`. Without facts, braces in sentences are left as they are."""
+    """Return the slides as JSON, the answer of `DeckQuestion`. Without facts, names in braces are not replaced."""
     found = list[dict[str, Any]]()
     for slide in slides:
         if control.stopped:

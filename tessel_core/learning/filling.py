@@ -1,4 +1,4 @@
-"""The dynamic-programming table that the browser fills cell by cell, and the cost of contiguity."""
+"""Data for two pages on placement: the dynamic-programming table to fill, and the cost of contiguity."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def filling(problem: PlacementProblem) -> dict[str, Any]:
 
 
 def _last(lattice: Lattice, ideal: Ideal) -> str:
-    """Return the name of an ideal: its maximal groups, which no other group of the ideal needs."""
+    """Return a name for an ideal. It lists the maximal groups, on which no other group of the ideal depends."""
     inner = {source for source, target in lattice.arcs if target in ideal}
     return _named(lattice, ideal - inner) if ideal else "nothing"
 

@@ -1,4 +1,4 @@
-"""Glossary of the field. Formulas are filled in with the numbers of a plan."""
+"""Glossary of pipeline parallelism. Formulas show the numbers of the open plan."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ class Term:
     name: str
     meaning: str
     filled: Filled | None = None
-    """Function from a plan and a number of micro-batches to the formula with numbers; empty text if it does not
-    apply."""
+    """Function from a plan and a number of micro-batches to the formula with numbers.
+
+    It returns an empty text if the formula does not apply to the plan.
+    """
 
 
 def _time(ticks: Fraction | int, plan: MicroBatchPlan) -> str:
@@ -97,13 +99,13 @@ GLOSSARY = (
     Term("Makespan", "The time from the first start to the last end of all micro-batches.", _makespan),
     Term("Period", "The time from one micro-batch to the next in a schedule that repeats.", _period),
     Term(
-        "Repeated stretch (repetend)",
+        "Repetend",
         "The part of a schedule that repeats, between warmup and cooldown. It can be found with only a few "
         "micro-batches.",
     ),
     Term(
         "Warmup and cooldown",
-        "The parts before the repeated stretch, while the pipeline fills, and after it, while it drains.",
+        "The parts before the repetend, while the pipeline fills, and after it, while it drains.",
     ),
     Term(
         "Unroll",
@@ -168,4 +170,4 @@ GLOSSARY = (
         "A state in which sends and receives of ranks wait for each other in a circle, so that none of them continues.",
     ),
 )
-"""Terms in the order of the page, from parts of a pipeline to proofs."""
+"""Terms in the order of the page: first the parts of a pipeline, last proofs."""

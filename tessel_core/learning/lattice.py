@@ -1,6 +1,7 @@
 """Ideals of a small operator graph, and the dynamic-programming table over them.
 
-This is the recurrence of the placement search (`placement/chain.py`) in plain sets, for graphs that fit a screen.
+The placement search (`placement/chain.py`) uses the same recurrence. Here it works on plain sets, for graphs that fit a
+screen.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MAX_IDEALS = 200
 class Lattice:
     """Ideals of the operator groups of a problem, and the best chains of ideals on equal devices.
 
-    `best[k][ideal]` is the smallest largest load if at most k devices run the ideal; infinite if it does not fit.
+    `best[k][ideal]` is the least possible largest load if at most k devices run the ideal. It is infinite if the ideal
+    does not fit on k devices.
     """
 
     pipeline: Pipeline
@@ -61,7 +63,7 @@ class Lattice:
 
     @cached_property
     def ideals(self) -> tuple[Ideal, ...]:
-        """All ideals, by size and then by names."""
+        """All ideals, ordered by size and then by names."""
         bits = all_ideals(self.pipeline, MAX_IDEALS)
         assert bits is not None, "a lattice is small"
         held = members_of(bits, len(self.names)).astype(bool).tolist()
@@ -69,7 +71,10 @@ class Lattice:
         return tuple(sorted(found, key=lambda each: (len(each), sorted(each))))
 
     def load(self, stage: Ideal) -> float:
-        """Return the load of a device with these groups: their times, and each tensor that it exchanges with others."""
+        """Return the load of a device with these groups.
+
+        The load is the sum of their times and of the transfers to and from other devices.
+        """
         kind = self.pipeline.classes[0]
         if sum(self._memory[name] for name in stage) > kind.capacity:
             return inf
@@ -88,14 +93,17 @@ class Lattice:
 
     @cached_property
     def cuts(self) -> Mapping[Ideal, tuple[tuple[Ideal, float], ...]]:
-        """For each ideal, the ideals inside it and the load of a device with the rest."""
+        """For each ideal, the smaller ideals inside it.
+
+        With each of these comes the load of a device that runs the rest.
+        """
         return {
             ideal: tuple((cut, self.load(ideal - cut)) for cut in self.ideals if cut <= ideal) for ideal in self.ideals
         }
 
     @cached_property
     def best(self) -> tuple[Mapping[Ideal, float], ...]:
-        """The table, with one row per number of devices, from 0."""
+        """The dynamic-programming table, with one row per number of devices, from 0."""
         rows: list[dict[Ideal, float]] = [{ideal: inf if ideal else 0.0 for ideal in self.ideals}]
         for _ in range(min(len(self.pipeline.classes[0].devices), len(self.names))):
             before = rows[-1]
@@ -104,8 +112,10 @@ class Lattice:
 
     @property
     def chain(self) -> tuple[Ideal, ...]:
-        """Ideals from the empty set to the whole graph whose differences are the stages of a best placement; empty if
-        none fits."""
+        """Chain of ideals from the empty set to the whole graph.
+
+        The differences of neighbours are the stages of a best placement. Empty if no placement fits.
+        """
         found = [self.ideals[-1]]
         if self.best[-1][found[0]] == inf:
             return ()
@@ -115,7 +125,10 @@ class Lattice:
         return tuple(reversed(found))
 
     def placed(self, placement: Placement) -> tuple[Ideal, ...]:
-        """Return the groups on each device of a placement. A group that the placement divides is on no device."""
+        """Return the groups on each device of a placement.
+
+        A group whose operators are on several devices is left out.
+        """
         on: list[set[str]] = [set() for _ in placement.devices]
         for name, group in zip(self.names, self.pipeline.members, strict=True):
             places = {placement.assignment[i] for i in group}
@@ -125,7 +138,7 @@ class Lattice:
         return tuple(map(frozenset, on))
 
     def in_circles(self, stages: Sequence[Ideal]) -> tuple[tuple[str, str], ...]:
-        """Return the arcs on which tensors flow in a circle between stages, which contiguity forbids."""
+        """Return the arcs on which tensors flow in a circle between stages. A contiguous placement has no such arc."""
         on = {name: at for at, stage in enumerate(stages) for name in stage}
         between = {arc: (on[arc[0]], on[arc[1]]) for arc in self.arcs if arc[0] in on and arc[1] in on}
         rings = circles(quotient(len(stages), between.values()))

@@ -11,18 +11,19 @@ from tessel_core.learning.lattice import Ideal, Lattice
 from tessel_core.units import time_scale
 
 _APART, _ALONG = 62, 84
-"""Distances between ideals of the same size, and between sizes, in pixels."""
+"""Distance between ideals of the same size, and between ideals of successive sizes, in pixels."""
 _BOX, _LETTER = 60, 8
-"""Width of the box of a group and of a letter in it, in pixels."""
+"""Width of a group's box, and width of a letter in it, in pixels."""
 _MAX_NAME_LETTERS = 3
-"""Longest name that is shown in pictures."""
+"""Number of letters of the longest name that pictures show."""
 _MARKED = f'stroke="{LIMIT}" stroke-width="4" stroke-dasharray="7 4"'
 
 
 def lattice_picture(lattice: Lattice, devices: int | None = None, chain: Sequence[Ideal] = (), unit: str = "") -> str:
-    """Draw the lattice, with the empty ideal at the left. An arrow adds a group.
+    """Draw the lattice, with the empty ideal at the left.
 
-    With `devices`, ideals show their table entry for that many devices, else their size.  Ideals on `chain` are marked.
+    An arrow adds a group. With `devices`, an ideal shows its table entry for that many devices, otherwise its size.
+    Ideals on `chain` are marked.
     """
     places, names = _places(lattice), short_names(lattice)
     tallest = max(sum(len(each) == size for each in lattice.ideals) for size in range(len(lattice.names) + 1))
@@ -48,9 +49,12 @@ def lattice_picture(lattice: Lattice, devices: int | None = None, chain: Sequenc
 def graph_picture(
     lattice: Lattice, stages: Sequence[Ideal] = (), marked: Sequence[tuple[str, str]] = (), unit: str = ""
 ) -> str:
-    """Draw the groups along the flow with their times, in the colour of their stage, with some arcs marked."""
+    """Draw the groups in the direction of the tensors, with their times.
+
+    A group has the colour of its stage. The arcs in `marked` are highlighted.
+    """
     depth: dict[str, int] = {}
-    for name in lattice.names:  # predecessors stand before successors
+    for name in lattice.names:  # In this order, predecessors stand before successors.
         depth[name] = max((depth[before] + 1 for before, after in lattice.arcs if after == name), default=0)
     names = short_names(lattice)
     labels = {name: f"{names[name]}: {number(lattice, time, unit)}" for name, time in lattice.times.items()}
@@ -76,19 +80,19 @@ def graph_picture(
 
 
 def short_names(lattice: Lattice) -> Mapping[str, str]:
-    """Return the label of each group: its name if all names are short, else its number along the flow."""
+    """Return the label of each group: its name if all names are short, otherwise its number in topological order."""
     if all(len(name) <= _MAX_NAME_LETTERS for name in lattice.names):
         return {name: name for name in lattice.names}
     return {name: str(at) for at, name in enumerate(lattice.names, 1)}
 
 
 def number(lattice: Lattice, load: float, unit: str) -> str:
-    """Format a load in the scale of `scale_of`; a dash if nothing fits."""
+    """Format a load in the unit of `scale_of`. Return a dash if the load is infinite."""
     return "–" if load == float("inf") else f"{load / scale_of(lattice, unit)[0]:.3g}"
 
 
 def scale_of(lattice: Lattice, unit: str) -> tuple[float, str]:
-    """Return the divisor of loads, and the unit in which they are shown."""
+    """Return the number by which loads are divided, and the unit in which they are shown."""
     return time_scale(sum(lattice.times.values()), unit)
 
 

@@ -18,7 +18,10 @@ MAX_WORDS_PER_SENTENCE = 25
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """A level, defined by one module of `levels/`. Names in braces in sentences are replaced by `facts`."""
+    """A level of the course.
+
+    Each module of `levels/` defines one. The numbers in `facts` replace names in braces in sentences.
+    """
 
     number: int
     title: str
@@ -34,11 +37,11 @@ class Level:
 
     @property
     def name(self) -> str:
-        """Name in the address of the page."""
+        """Name of the level in the address of the page."""
         return str(self.number)
 
     def reasons(self) -> tuple[str, ...]:
-        """Return the three sentences with their numbers, which runs solvers."""
+        """Return the three sentences of explanation with their numbers. This runs solvers."""
         facts = self.facts()
         return tuple(each.format_map(facts) for each in self.why)
 

@@ -1,4 +1,4 @@
-"""Levels in which the player reorders the actions of ranks until no rank hangs."""
+"""Levels in which the player reorders the actions of ranks until no rank waits forever."""
 
 from __future__ import annotations
 
@@ -15,33 +15,39 @@ from tessel_core.errors import InputError
 Order = tuple[tuple[int, ...], ...]
 """Order of the actions of each rank, as positions in its original list."""
 Step = tuple[int, int]
-"""A move: a rank, and the position of an action that moves one position down."""
+"""A move: a rank, and the position of an action that swaps places with the next action."""
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Task: lists of actions per rank, and which actions need an earlier action of the same rank."""
+    """Task: lists of actions for each rank. It also states which actions need an earlier action of the same rank."""
 
     names: tuple[str, ...]
     """Names of the ranks."""
     lists: tuple[tuple[Action, ...], ...]
     needs: tuple[tuple[int, int, int], ...]
-    """(rank, first, then): positions of two actions of a rank, of which `then` needs `first`."""
+    """Dependencies between actions as (rank, first, then).
+
+    `first` and `then` are positions in the rank's list, and `then` needs `first`.
+    """
     channels: Channels = Channels.PAIR
 
     @property
     def start(self) -> Order:
-        """The original order."""
+        """The order in which the level starts."""
         return tuple(tuple(range(len(actions))) for actions in self.lists)
 
     def order_of(self, kept: Sequence[Sequence[int]]) -> Order:
-        """Return the kept order; `start` if it does not fit this task."""
+        """Return the saved order. Return `start` if it does not fit this task."""
         order = tuple(tuple(row) for row in kept)
         same = [sorted(row) for row in order] == [sorted(row) for row in self.start]
         return order if same and not self._broken(order) else self.start
 
     def moved(self, order: Order, step: Step) -> Order:
-        """Swap two neighbouring actions. Raises InputError if the second one needs the first."""
+        """Return the order with two neighbouring actions swapped.
+
+        Raises InputError if the second action needs the first.
+        """
         rank, at = step
         row = list(order[rank])
         row[at], row[at + 1] = row[at + 1], row[at]
@@ -64,12 +70,14 @@ class Ordering:
         return check_channels(actions, self.channels)
 
     def stops(self, found: HangCertificate) -> dict[int, int]:
-        """Return the position at which each stuck rank stops."""
+        """Return the position at which each rank that waits forever has stopped."""
         return {each.rank: each.position for each in found.places}
 
     def crossed(self, order: Order, found: HangCertificate) -> dict[tuple[int, int], str]:
-        """Return (rank, position) of each send and receive that met with different tensors, with a sentence at the
-        receive."""
+        """Return (rank, position) of each send and receive that met with different tensors.
+
+        The entry of a receive has a sentence.
+        """
         stops, crossed = self.stops(found), dict[tuple[int, int], str]()
         for sender, receiver in permutations(range(len(order)), 2):
             sends = self._handed(order, sender, receiver, ActionKind.SEND)
@@ -82,12 +90,12 @@ class Ordering:
         return crossed
 
     def _handed(self, order: Order, rank: int, other: int, kind: ActionKind) -> list[tuple[int, Action]]:
-        """Return the sends to another rank, or the receives from it, with their positions."""
+        """Return the sends of a rank to another rank, or its receives from it, with their positions."""
         actions = ((at, self.lists[rank][each]) for at, each in enumerate(order[rank]))
         return [(at, action) for at, action in actions if action.kind is kind and other in action.ranks]
 
     def says(self, order: Order, found: HangCertificate) -> str:
-        """Describe the result of the check in a sentence. Mismatched tensors come first."""
+        """Describe the result of the check in a sentence. If tensors are mismatched, the sentence is about them."""
         if found.proceeds:
             return "All devices reach the end of their lists."
         mistaken = [each for each in self.crossed(order, found).values() if each]
@@ -97,7 +105,7 @@ class Ordering:
         return f"{str(found.verdict).capitalize()}: {' and '.join(waits)}."
 
     def steps(self, order: Order) -> Iterator[tuple[Step, Order]]:
-        """Yield all allowed moves with the order that they lead to."""
+        """Yield all allowed moves, each with the order that results."""
         for rank, row in enumerate(order):
             for at in range(len(row) - 1):
                 try:
@@ -106,7 +114,7 @@ class Ordering:
                     continue
 
     def way_out(self, order: Order) -> tuple[Step, ...]:
-        """Return the shortest sequence of moves after which no rank hangs; empty if none hangs now."""
+        """Return the shortest sequence of moves after which no rank waits forever. Empty if none waits forever now."""
         return _way_out(self, order)
 
 

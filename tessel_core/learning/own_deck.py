@@ -1,4 +1,4 @@
-"""Decks of slides made by the user."""
+"""Decks of slides that a user has made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessel_core.workbench.slides import OwnSlide
 
 @dataclass(frozen=True)
 class OwnDeckQuestion:
-    """Question: the contents of slides of the user. The answer has the form of that of `DeckQuestion`."""
+    """Question for the contents of a user's slides. The answer has the same format as that of `DeckQuestion`."""
 
     title: str
     slides: tuple[OwnSlide, ...]

@@ -10,14 +10,14 @@ from tessel_core.ir.program import Op, Program
 
 _LINE, _LETTER, _TEXT = 21, 6.9, 12
 _SIDE, _APART, _ROW = 56, 26, 96
-"""Longest side of a tensor, gap between tensors, and height of an operation, in pixels."""
+"""Longest side of a tensor, distance between tensors, and height of an operation, in pixels."""
 
 
 def program_picture(program: Program, lit: Container[str]) -> str:
     """Draw the program as SVG, with operations of the kinds `lit` highlighted.
 
-    An operation is drawn as its input tensors, its kind and its output tensors.  A tensor has its shape and the colour
-    of its device.
+    The picture of an operation has its input tensors, its kind and its output tensors. A rectangle has the proportions
+    of its tensor, and the colour of its device.
     """
     lines = [_line(program, op) for op in program.ops]
     wide = _LETTER * max(map(len, lines)) + 24
@@ -52,7 +52,7 @@ def _line(program: Program, op: Op) -> str:
 
 
 def _operation(program: Program, op: Op, x: float, y: float, longest: int) -> tuple[list[str], float]:
-    """Draw the tensors of an operation from `x` to the right. Return the SVG parts and the right end."""
+    """Draw the tensors of an operation to the right of `x`. Return the SVG parts and the right end."""
     parts, middle = list[str](), y + (_ROW - _APART) / 2
     for values, then in ((op.inputs, op.kind), (op.outputs, "")):
         for value in values:

@@ -1,4 +1,4 @@
-"""Questions about levels and decks that pages solve in the background."""
+"""Questions about levels and decks. Pages solve them in the background."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tessel_core.learning.task import Knob, StopResult
 
 @dataclass(frozen=True)
 class KnobAnswers:
-    """Question: the outcomes of all stops of the knob of a level."""
+    """Question for the outcomes of all positions of a level's slider."""
 
     level: int
 
     def solve(self, control: Control) -> tuple[StopResult, ...]:
-        """Return the outcome of every stop, and deliver each when it is ready.
+        """Return the outcome of every slider position.
 
-        After a cancel, return the ready ones.
+        Deliver each outcome when it is ready. After a cancel, return the outcomes that are ready.
         """
         knob, found = find_level(str(self.level)).task(), list[StopResult]()
         assert isinstance(knob, Knob)
@@ -35,7 +35,7 @@ class KnobAnswers:
 
 @dataclass(frozen=True)
 class Assigning:
-    """Question: the evaluation of an assignment of a level."""
+    """Question for the evaluation of a player's assignment."""
 
     level: int
     given: Given
@@ -49,14 +49,14 @@ class Assigning:
 
 @dataclass(frozen=True)
 class DeckQuestion:
-    """Question: the contents of a deck."""
+    """Question for the contents of a deck of slides."""
 
     name: str
 
     def solve(self, control: Control) -> dict[str, Any]:
         """Return the deck as a JSON object, with timelines as `timeline_data` in base64.
 
-        Slides are delivered when they are ready.  After a cancel, the deck contains the ready ones.
+        Deliver each slide when it is ready. After a cancel, the deck contains the slides that are ready.
         """
         deck = find_deck(self.name)
         return slides_data(deck.title, deck.slides, deck.facts(), control)

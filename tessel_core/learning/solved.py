@@ -1,4 +1,4 @@
-"""Helpers of levels: plans with slow links, and cached schedules."""
+"""Helper functions of levels: plans with slow links, and cached schedules."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler, solve_sche
 
 @lru_cache(maxsize=256)
 def solved(scheduler: str, plan: MicroBatchPlan, micro_batches: int) -> ScheduleReport:
-    """Return the report of a scheduler with default options, cached."""
+    """Return the report of a scheduler with default options. The report is cached."""
     return solve_schedule(scheduler, plan, micro_batches)
 
 
 def drawn(scheduler: str, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
-    """Return the schedule of `solved`, also if it exceeds the memory."""
+    """Return the schedule of `solved`, even if it exceeds the memory."""
     schedule = solved(scheduler, plan, micro_batches).drawable
     assert schedule is not None, "levels only use schedulers that apply"
     return schedule
@@ -26,13 +26,13 @@ def drawn(scheduler: str, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
 
 @lru_cache(maxsize=64)
 def searched(plan: MicroBatchPlan, micro_batches: int, seconds: float = 20.0) -> ScheduleReport:
-    """Return the report of the two-phase search with a time limit in seconds, cached."""
+    """Return the report of the two-phase search with a time limit in seconds. The report is cached."""
     config = find_scheduler(DEFAULT_SCHEDULER).config(time_limit=seconds)
     return solve_schedule(DEFAULT_SCHEDULER, plan, micro_batches, config)
 
 
 def idle(schedule: Schedule) -> Fraction:
-    """Return the idle share of the time of all devices, from 0 to the makespan."""
+    """Return the share of time in which devices are idle, from 0 to the makespan, as the mean of all devices."""
     return IdleSplit.of(schedule).idle
 
 
@@ -54,7 +54,7 @@ def with_links(plan: MicroBatchPlan, ticks: int) -> MicroBatchPlan:
 
 
 def messages(plan: MicroBatchPlan) -> int:
-    """Return how many tensors one micro-batch sends between devices."""
+    """Return the number of tensors that one micro-batch sends between devices."""
     where = [set(block.devices) for block in plan.blocks]
     return sum(where[before] != where[after] for before, after, _ in plan.arcs)
 

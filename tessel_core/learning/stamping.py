@@ -1,4 +1,4 @@
-"""Levels in which the player places a block of micro-batches that is repeated with a period."""
+"""Levels in which the player places a block of micro-batches that repeats with a period."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ _SHOWN_MICRO_BATCHES = 12
 
 @dataclass(frozen=True)
 class Stamping:
-    """Task: place a block of a few micro-batches and its period so that the time per micro-batch is least."""
+    """Task: place a block of a few micro-batches and choose its period.
+
+    The player minimizes the time per micro-batch.
+    """
 
     plan: MicroBatchPlan
     most: int
     """Largest number of micro-batches per block."""
     best: Callable[[], Repetend]
-    """Function that returns an optimal block, whose period per micro-batch meets the bound."""
+    """Function that returns an optimal block. Its period per micro-batch meets the bound."""
 
     @property
     def puzzle(self) -> Puzzle:
-        """Board on which the block is placed."""
+        """Board on which the player places the block."""
         return Puzzle(self.plan, self.most)
 
     def block_of(self, placed: Iterable[Placed], period: int) -> Repetend | None:
-        """Return the block of the placed runs; None if runs of its micro-batches are missing.
+        """Return the block of the placed runs.
 
-        Raises InputError for a run that the board does not have, and for a period below 1.
+        None if runs of its micro-batches are missing. Raises InputError for a run that is not on the board, and for a
+        period below 1.
         """
         blocks, starts = len(self.plan.blocks), dict[tuple[int, int], int]()
         for b, m, start in placed:
@@ -55,7 +59,7 @@ class Stamping:
 
 @dataclass(frozen=True)
 class Stamped:
-    """Evaluation of a block that repeats for ever."""
+    """Evaluation of a block that repeats forever."""
 
     repetend: Repetend
     reached: bool
@@ -63,15 +67,16 @@ class Stamped:
 
     @property
     def shown(self) -> tuple[Titled, ...]:
-        """Its first micro-batches as a schedule with a title."""
+        """First micro-batches of the repeated block, as a schedule with a title."""
         many = counted(self.repetend.unroll, "micro-batch")
         return ((f"A block of {many}, stamped", self.repetend.expand(_SHOWN_MICRO_BATCHES)),)
 
 
 def broken_by(repetend: Repetend) -> str:
-    """Return the first rule that the repeated block breaks, and where; empty if it can repeat for ever.
+    """Return the first rule that the repeated block breaks, and the place.
 
-    It is enough to check its own length and one more period: after that, its copies overlap in the same way.
+    Empty if the block can repeat forever. It is enough to check the length of one block and one more period. After that
+    time, its copies overlap in the same way.
     """
     copies = -(-repetend.latency // repetend.period) + 1
     schedule = repetend.expand(repetend.unroll * copies)
@@ -79,12 +84,15 @@ def broken_by(repetend: Repetend) -> str:
 
 
 def least_period(repetend: Repetend) -> int:
-    """Return the least period in ticks of a block that breaks no rule by itself."""
+    """Return the least period in ticks with which the block can repeat, if the block alone breaks no rule."""
     return next(period for period in count(1) if not broken_by(Repetend(repetend.plan, period, repetend.first_start)))
 
 
 def judge_stamp(task: Stamping, repetend: Repetend) -> Stamped:
-    """Compare a block with the best one. Raises InputError with the rule that it breaks and the place."""
+    """Compare a block with the best block.
+
+    Raises InputError with the broken rule and the place if the block breaks a rule.
+    """
     broken = broken_by(repetend)
     if broken:
         raise InputError(f"stamped every {repetend.period}", broken)
@@ -111,5 +119,5 @@ def best_line(task: Stamping) -> str:
 
 
 def target_of(task: Stamping) -> Schedule:
-    """Return the block that the coach leads to."""
+    """Return the block that the coach's hints lead to."""
     return task.best().expand(task.best().unroll)

@@ -1,4 +1,7 @@
-"""Tasks of levels: puzzles (place runs by hand) and knobs (predict the best stop)."""
+"""Tasks of levels.
+
+In a puzzle, the player places runs by hand. In a knob task, the player predicts the best position of a slider.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,27 @@ from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.units import counted, show_memory, show_time
 
-if TYPE_CHECKING:  # levels load no simulation before they are played
+if TYPE_CHECKING:  # imported here because pages load faster without the simulation
     from tessel_core.model import DeviceMesh
     from tessel_core.simulation import Trace
 
 MAX_PUZZLE_RUNS, MAX_PUZZLE_DEVICES = 400, 16
-"""Limits of a puzzle: a person places the runs by hand, and all devices fit a screen."""
+"""Limits of a puzzle. A person can place this many runs by hand, and this many devices fit a screen."""
 
 Titled = tuple[str, Schedule]
 Traced = tuple["Trace", "DeviceMesh"]
 """A simulation and its mesh."""
 Facts = Mapping[str, str]
-"""Numbers as text, by the names that sentences of a level use."""
+"""Numbers as text, by the names in braces in the sentences of a level."""
 
 
 def no_facts() -> Facts:
-    """Return no facts, for sentences without numbers."""
+    """Return no facts, for levels whose sentences have no names in braces."""
     return {}
 
 
 def too_large(plan: MicroBatchPlan, micro_batches: int) -> str:
-    """Explain why a plan is too large for a puzzle, without a full stop; empty if it is not."""
+    """Explain why a plan is too large for a puzzle, as a text without a full stop. Empty if it is small enough."""
     runs, devices = micro_batches * len(plan.blocks), len(plan.devices)
     if runs > MAX_PUZZLE_RUNS:
         return f"has {runs:,} runs, more than {MAX_PUZZLE_RUNS}, the limit for placing by hand: use fewer micro-batches"
@@ -51,9 +54,9 @@ class Puzzle:
     plan: MicroBatchPlan
     micro_batches: int
     beside: tuple[Question, ...] = ()
-    """Questions whose schedules are shown beside the player's complete schedule."""
+    """Search questions whose schedules are shown below the player's complete schedule."""
     order: str = ""
-    """Published scheduler whose order is required; empty if any shortest schedule is accepted."""
+    """Published scheduler whose order the player must find. Empty if any shortest schedule is accepted."""
 
     def __post_init__(self) -> None:
         objection = too_large(self.plan, self.micro_batches)
@@ -62,7 +65,7 @@ class Puzzle:
 
     @property
     def question(self) -> Question:
-        """Search for the schedule to reach."""
+        """Search question for the schedule that the player should reach."""
         config = find_scheduler(DEFAULT_SCHEDULER).config()
         return Question(DEFAULT_SCHEDULER, self.plan, self.micro_batches, config)
 
@@ -89,44 +92,44 @@ class Puzzle:
 
 @dataclass(frozen=True)
 class StopResult:
-    """Outcome of one stop of a knob."""
+    """Outcome of one position of a slider."""
 
     value: Fraction
-    """Value by which stops are compared."""
+    """Number by which positions are compared."""
     shown: str
-    """The value as text."""
+    """The number as text."""
     says: str
-    """Sentence with the measured value, and the formula or bound that it is compared with."""
+    """Sentence on the measured value, compared with a formula or a bound."""
     schedules: tuple[Titled, ...] = ()
     """Schedules to show on one time axis."""
     traced: Callable[[], Traced] | None = None
-    """Simulation to show in place of schedules."""
+    """Simulation to show instead of schedules."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """Task: predict which stop of a knob answers the question."""
+    """Task: predict which position of a slider answers the question."""
 
     label: str
     stops: tuple[str, ...]
     outcome: Callable[[int], StopResult]
-    """Function from the position of a stop to its outcome, which runs solvers."""
+    """Function from the index of a slider position to its outcome. It runs solvers."""
     answers: Callable[[Sequence[StopResult]], frozenset[int]]
-    """Function from all outcomes to the positions of the right stops."""
+    """Function from all outcomes to the indices of the right slider positions."""
     measure: str
-    """Heading of the column of values."""
+    """Heading of the table's column of values."""
 
     @property
     def in_words(self) -> bool:
-        """Whether stops are words, which need more space than numbers."""
+        """Whether slider positions have words as labels, which need more space than numbers."""
         return not all(stop[:1].isdigit() for stop in self.stops)
 
 
 def first_below(limit: Fraction | int) -> Callable[[Sequence[StopResult]], frozenset[int]]:
-    """Return a function that finds the first stop with a value below `limit`."""
+    """Return a function that finds the first position with a value below `limit`."""
     return lambda outcomes: frozenset([i for i, each in enumerate(outcomes) if each.value < limit][:1])
 
 
 def least(outcomes: Sequence[StopResult]) -> frozenset[int]:
-    """Return the stops with the least value."""
+    """Return the indices of the positions with the least value."""
     return frozenset(i for i, each in enumerate(outcomes) if each.value == min(one.value for one in outcomes))

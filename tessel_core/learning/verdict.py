@@ -22,14 +22,14 @@ from tessel_core.units import show_times
 
 @dataclass(frozen=True)
 class Judged:
-    """Evaluation of a complete schedule that keeps all rules."""
+    """Evaluation of a complete schedule that breaks no rule."""
 
     report: ScheduleReport
     """Report on the schedule, with the best proved bound."""
     reached: bool
-    """Whether it is as short as the best known schedule, and has the required order if there is one."""
+    """Whether the schedule is as short as the best known one, and has the required order if the puzzle requires one."""
     sentence: str
-    """Sentence on its length, the best known length and the bound."""
+    """Sentence on the schedule's length, the best known length and the bound."""
     orders: tuple[str, ...]
     """Titles of published schedules with the same order on every device."""
 
@@ -43,9 +43,10 @@ class Judged:
 
 
 def schedule_of(puzzle: Puzzle, placed: Iterable[Placed]) -> Schedule | None:
-    """Return the schedule of the placed runs; None if some are missing.
+    """Return the schedule of the placed runs.
 
-    It may break rules, which `judge` reports.  Raises InputError for a run that the puzzle does not have.
+    None if runs are missing. It may break rules, which `judge` reports. Raises InputError for a run that the puzzle
+    does not have.
     """
     blocks, micro_batches = len(puzzle.plan.blocks), puzzle.micro_batches
     starts = np.full((micro_batches, blocks), -1, dtype=np.int64)
@@ -82,7 +83,10 @@ def judge(schedule: Schedule, best: ScheduleReport, order: str = "") -> Judged:
 
 
 def orders_like(schedule: Schedule) -> tuple[str, ...]:
-    """Return titles of published schedules with this order on every device, up to renumbering micro-batches."""
+    """Return titles of published schedules with this order on every device.
+
+    Micro-batches may be numbered differently.
+    """
     return tuple(
         title for title, other in _published(schedule.plan, schedule.micro_batches) if same_order(schedule, other)
     )
@@ -90,7 +94,7 @@ def orders_like(schedule: Schedule) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, Schedule]]:
-    """Return the published schedules that apply to the plan, also those that exceed its memory."""
+    """Return the published schedules that apply to the plan, including those that exceed its memory."""
     found = []
     for name in BASELINES:
         if not BASELINES[name].why_not(plan, micro_batches):
@@ -101,20 +105,23 @@ def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, 
 
 
 def horizon(puzzle: Puzzle) -> int:
-    """Return the initial length of a board in ticks: a quarter more than the bound, which needs no search."""
+    """Return the initial length of a board in ticks. It is a quarter more than the bound, which needs no search."""
     least = makespan_bound(puzzle.plan, puzzle.micro_batches)
     return least + max(1, least // 4)
 
 
 def best_line(best: ScheduleReport) -> str:
-    """Return what is known of the shortest schedule, as the end of a sentence after its length."""
+    """Return a clause on what is proved about the shortest schedule. It follows the schedule's length in a sentence."""
     if best.solution is None:
         return "no schedule fits the memory" if best.status is Status.INFEASIBLE else "no schedule was found"
     return "is proved optimal" if best.makespan_bound == best.solution.makespan else "is the best known"
 
 
 def target_of(puzzle: Puzzle, best: ScheduleReport) -> Schedule | None:
-    """Return the schedule that the coach leads to: that of the required order, else the shortest; None without one."""
+    """Return the schedule that the coach's hints lead to.
+
+    It has the required order, or is the shortest if no order is required. None if no schedule is known.
+    """
     if best.solution is None or not puzzle.order:
         return best.solution
     return solve_schedule(puzzle.order, puzzle.plan, puzzle.micro_batches).solution

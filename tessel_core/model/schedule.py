@@ -38,11 +38,6 @@ class Phase(StrEnum):
     REPETEND = "repetend"
     COOLDOWN = "cooldown"
 
-    @property
-    def words(self) -> str:
-        """Name of the phase on screens. Files and searches use the enum value."""
-        return "repeated stretch" if self is Phase.REPETEND else str(self)
-
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:

@@ -1,4 +1,7 @@
-"""Stored answers of schedule searches, found by question. The referee checks each one again when it is read."""
+"""Stored answers of schedule searches, each found by its search question.
+
+The referee checks an answer again when it is read.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def digest(question: Question) -> str:
-    """Return the name under which the answer to a question is stored.
+    """Return the name under which the answer to a search question is stored.
 
-    It is equal in every process, and for questions that differ only in their objective.
+    The name is the same in every process. Questions that differ only in their objective have the same name.
     """
     document = {
         "scheduler": question.scheduler,
@@ -40,9 +43,9 @@ def digest(question: Question) -> str:
 
 
 def solve_and_keep(question: Question, control: Control, answers: Answers) -> ScheduleReport:
-    """Solve a question and store its answer. If that fails, the store reports it.
+    """Solve a search question and store its answer.
 
-    A cancelled search does not replace a stored answer.
+    If the answer cannot be stored, the store gives the reason. A cancelled search does not replace a stored answer.
     """
     report, name = question.solve(control), digest(question)
     with suppress(InputError):
@@ -52,9 +55,9 @@ def solve_and_keep(question: Question, control: Control, answers: Answers) -> Sc
 
 
 def recall(question: Question, answers: Answers) -> ScheduleReport | None:
-    """Return the stored answer to a question, or the one that ships with the samples.
+    """Return the stored answer to a search question, or else the answer that ships with the samples.
 
-    None if there is none, or if the referee rejects it.
+    Return None if there is no answer, or if the referee rejects it.
     """
     name = digest(question)
     try:
@@ -79,7 +82,10 @@ def _shipped(name: str) -> bytes | None:
 
 
 def _violations(report: ScheduleReport, question: Question) -> Iterator[Violation]:
-    """Yield the violations of an answer: of its schedules, its steady state, and its claims for both objectives."""
+    """Yield the rules that a stored answer violates.
+
+    Check its schedules, its steady state, and the values it claims for both objectives.
+    """
     found = report.schedules or (() if report.drawable is None else (report.drawable,))
     if report.solver != question.scheduler or any(each.micro_batches != question.micro_batches for each in found):
         yield Violation("claims", "answer", "is to another question")
@@ -92,7 +98,8 @@ def _violations(report: ScheduleReport, question: Question) -> Iterator[Violatio
         if spoken.objective_name == PERIOD and spoken.objective != spoken.kept_period:
             yield Violation("claims", "report.objective", "is not the period of the steady state")
     if report.repetend is not None:
-        # Expand until the first micro-batch has ended. By then every two runs that can overlap in time have done so.
+        # Expand the repetend until the first micro-batch has ended. By then, any two runs that can overlap in time have
+        # overlapped.
         enough = report.repetend.unroll * (report.repetend.latency // report.repetend.period + 2)
         yield from check_schedule(report.repetend.expand(enough))
     if report.steady is not None and not _keeps(report.steady, report.repetend):
@@ -102,7 +109,10 @@ def _violations(report: ScheduleReport, question: Question) -> Iterator[Violatio
 
 
 def _keeps(schedule: Schedule, repetend: Repetend | None) -> bool:
-    """Return whether a schedule keeps the repetend's period. With too few micro-batches, a longer one counts too."""
+    """Return whether a schedule repeats with the repetend's period.
+
+    If it has too few micro-batches to repeat, a longer period is accepted too.
+    """
     kept = schedule.repetend
     if kept is None or repetend is None:
         return False

@@ -1,4 +1,4 @@
-"""Open a PyTorch CSV that lists its sends and receives, timed as it is written."""
+"""Open a PyTorch CSV that lists its sends and receives, and compute start times from the order of its actions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from tessel_core.workbench.workspace import Workspace, Written
 
 
 def as_written(work: Workspace, found: PyTorchCsv) -> Workspace:
-    """Return the workspace with the file opened, timed for each way in which its receives can wait.
+    """Return the workspace with the file opened, and with one timing for each way in which receives can wait.
 
-    It shows the schedule whose receives wait on separate streams. The comparison gets both schedules, unless its pairs
-    have another time unit or number of micro-batches. A way in which the file hangs is left out.
+    The workspace shows the schedule whose receives wait on separate streams. Both schedules are added to the
+    comparison, unless its pairs have another time unit or number of micro-batches. If the file hangs with one way of
+    waiting, that timing is left out.
     """
-    from tessel_core.deadlock.as_written import timed_as_written  # late: pages load little
+    from tessel_core.deadlock.as_written import timed_as_written  # imported here so that pages load faster
 
     made = []
     for receives in Receives:
@@ -35,13 +36,16 @@ def as_written(work: Workspace, found: PyTorchCsv) -> Workspace:
 
 
 def showing(work: Workspace, written: Written) -> Workspace:
-    """Return the workspace that shows the opened file with this way to wait for receives."""
+    """Return the workspace that shows the opened file with receives that wait in the given way."""
     report = evaluate(Made(work.plan, written.starts).schedule, "pytorch-csv")
     return replace(work, opened=report, asked=None, by_hand=None)
 
 
 def _beside(work: Workspace) -> Comparison:
-    """Return the comparison with all timings of the file, or unchanged if they do not match its pairs."""
+    """Return the comparison with all timings of the file added.
+
+    Return it unchanged if the file does not match its pairs.
+    """
     comparison = work.comparison
     try:
         for each in work.written:

@@ -9,14 +9,14 @@ from tessel_core.workbench.workspace import Hang, Pin
 
 
 def hang_of(found: PyTorchCsv, plan: MicroBatchPlan) -> Hang | None:
-    """Return how the ranks hang, if they do. `plan` is the plan of the file.
+    """Return how the ranks that follow the file hang, or None.
 
-    Each pair of ranks has one queue, and each send waits for its receive, as with one communicator per pair. None if
-    nothing hangs, or if the file lists no sends and receives.
+    `plan` is the plan of the file. Each pair of ranks has one queue, and each send waits for its receive, as with one
+    communicator per pair. None also if the file lists no sends and receives.
     """
     if not found.communicates:
         return None
-    from tessel_core.deadlock import Channels, Verdict, check_channels, csv_actions  # late: pages load little
+    from tessel_core.deadlock import Channels, Verdict, check_channels, csv_actions  # late import: pages load faster
 
     try:
         certificate = check_channels(csv_actions(found), Channels.PAIR)
@@ -31,5 +31,5 @@ def hang_of(found: PyTorchCsv, plan: MicroBatchPlan) -> Hang | None:
 
 
 def _run(action: StageAction, plan: MicroBatchPlan) -> Pin:
-    """Return the run of the stage that sends or receives the tensor of an action."""
+    """Return the run whose tensor an action sends or receives."""
     return Pin(plan.block_index(f"{action.kind[-1]}{action.stage}"), action.micro_batch or 0)

@@ -1,6 +1,6 @@
-"""Background runs: one thread per question, cancelled when no client is watching.
+"""Background runs, with one thread per question.
 
-Any user interface can poll them.
+A run is cancelled when no client watches it. Any user interface can poll runs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from tessel_core.hosting import MAX_JOB_SECONDS, hosted
 T = TypeVar("T")
 
 PATIENCE_S = 4.0
-"""Time that a run continues after its last watcher was seen. Reloading a tab takes less."""
+"""Seconds that a run continues after a client last polled it. Reloading a browser tab takes less."""
 
 _NICENESS = 10
-"""Niceness of searching threads, between -20 and 19."""
+"""Niceness (operating-system priority) of threads that search.
+
+Values range from -20 to 19; 19 is the lowest priority.
+"""
 _POLL_S = 0.02
-"""Time between two polls for the first part of an answer."""
+"""Seconds between two checks for the first part of an answer."""
 _MAX_FINISHED_RUNS = 96
 """Number of finished runs to remember, so that their answers can be found by question."""
 
@@ -35,9 +38,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Run(Generic[T]):
-    """One call on a separate thread. All methods are thread-safe.
+    """One call on a separate thread.
 
-    An ended run has a result or an error. The result of a cancelled run is the best answer so far.
+    All methods are thread-safe. A run that has ended has a result or an error. The result of a cancelled run is the
+    best answer so far.
     """
 
     def __init__(self, call: Callable[[Control], T], patience_s: float = PATIENCE_S) -> None:
@@ -53,7 +57,7 @@ class Run(Generic[T]):
         self._ended_after_s = 0.0
 
     def start(self) -> None:
-        """Start the threads. They are daemons, so they never keep the process alive."""
+        """Start the threads of the run. They are daemon threads, so they never keep the process alive."""
         threading.Thread(target=self._work, name="run", daemon=True).start()
         threading.Thread(target=self._mind_watchers, name="run-watch", daemon=True).start()
 
@@ -64,7 +68,7 @@ class Run(Generic[T]):
 
     @property
     def progress(self) -> Progress | None:
-        """Latest progress report. None before the first."""
+        """Latest progress report. None before the first report."""
         history = self.control.history
         return history[-1] if history else None
 
@@ -85,13 +89,13 @@ class Run(Generic[T]):
 
     @property
     def complaint(self) -> str:
-        """The error as one sentence for users. Empty if there is none."""
+        """The error as one sentence for users. Empty if the run has no error."""
         if self.error is None or isinstance(self.error, InputError):
             return str(self.error or "")
         return f"a bug in Tessel Explorer stopped this run ({type(self.error).__name__}: {self.error})"
 
     def cancel(self) -> None:
-        """Ask the run to end soon. Its result is the best answer so far."""
+        """Ask the run to end soon. The best answer so far becomes its result."""
         self.control.cancel()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -99,7 +103,7 @@ class Run(Generic[T]):
         return self._ended.wait(timeout_s)
 
     def wait_for_part(self, timeout_s: float) -> None:
-        """Block until the first part of the answer, until the run ends, or for `timeout_s`."""
+        """Block until the first part of the answer arrives, the run ends, or `timeout_s` seconds pass."""
         until = time.monotonic() + timeout_s
         while not self.control.parts and time.monotonic() < until and not self.wait(_POLL_S):
             pass
@@ -109,13 +113,13 @@ class Run(Generic[T]):
         self._seen = time.monotonic()
 
     def watch(self, present: Callable[[], bool]) -> None:
-        """Add a watcher that cannot poll. A thread calls `present` to check whether it is still there."""
+        """Add a watcher that cannot poll. A thread calls `present` to check whether the watcher is still connected."""
         self.touch()
         if present not in self._watchers:
             self._watchers = (*self._watchers, present)
 
     def leave(self, present: Callable[[], bool]) -> None:
-        """Remove a watcher."""
+        """Remove a watcher that `watch` has added."""
         self._watchers = tuple(each for each in self._watchers if each != present)
 
     def _work(self) -> None:
@@ -139,10 +143,7 @@ class Run(Generic[T]):
 
 
 class Jobs:
-    """Runs of one process, by question.
-
-    Invariant: at most one run per key is running.
-    """
+    """Background runs of one process, by question. At most one run per question is running."""
 
     def __init__(self, kept: int = _MAX_FINISHED_RUNS, patience_s: float = PATIENCE_S) -> None:
         self._kept = kept
@@ -151,7 +152,7 @@ class Jobs:
         self._runs: OrderedDict[Hashable, Run[Any]] = OrderedDict()
 
     def submit(self, key: Hashable, call: Callable[[Control], T]) -> Run[T]:
-        """Start `call`, or return the running run with the same key."""
+        """Run `call` in the background, or return the running run with the same key."""
         with self._lock:
             found = self._runs.get(key)
             if found is not None and found.running:
@@ -165,14 +166,17 @@ class Jobs:
             return run
 
     def find(self, key: Hashable) -> Run[Any] | None:
-        """Return the latest run with this key. None if there is none or it was forgotten."""
+        """Return the latest run with this key. None if no such run exists or if it was forgotten."""
         with self._lock:
             if key in self._runs:
                 self._runs.move_to_end(key)
             return self._runs.get(key)
 
     def close(self, timeout_s: float = 1.5) -> None:
-        """Cancel all runs and wait for them. The C++ runtime aborts a process that exits while CP-SAT is working."""
+        """Cancel all runs and wait until they end.
+
+        The C++ runtime aborts a process that exits while CP-SAT is working.
+        """
         with self._lock:
             running = [run for run in self._runs.values() if run.running]
         for run in running:

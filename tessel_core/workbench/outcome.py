@@ -1,4 +1,4 @@
-"""A placer's answer without its placement, as a workspace stores it."""
+"""Answer of a placer without its placement, as a workspace stores it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.units import show_memory
 
 @dataclass(frozen=True, slots=True)
 class PlacerAnswer:
-    """A placer's answer without its placement. `objective` and `bound` are in the graph's unit."""
+    """Answer of a placer without its placement. `objective` and `bound` are in the graph's time unit."""
 
     placer: str
     status: Status
@@ -24,7 +24,7 @@ class PlacerAnswer:
 
 
 def outcome_of(report: PlacementReport) -> PlacerAnswer:
-    """Return the report without its placement."""
+    """Return a placer's report without its placement."""
     return PlacerAnswer(
         report.solver,
         report.status,
@@ -37,7 +37,7 @@ def outcome_of(report: PlacementReport) -> PlacerAnswer:
 
 
 def _advice(report: PlacementReport) -> str:
-    """Return the memory or the number of accelerators that would be enough. Empty if unknown."""
+    """Return a sentence on the memory or the number of accelerators that would be enough. Empty if unknown."""
     found = []
     if report.least_accelerators is not None:
         found.append(f"{report.least_accelerators} accelerators of the same memory")

@@ -1,4 +1,4 @@
-"""Program of the open placement, in the order of a schedule."""
+"""Build the program of the open placement, with operations in the order of a schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.workbench.planning import halves_source, plan_source
 
 
 def shows_placement(placing: Placing, source: str) -> bool:
-    """Return whether a plan with this source was made from the open placement of a network on a mesh."""
+    """Return whether the plan from `source` was made from the open placement of a network on a mesh."""
     if placing.graph is None or not placing.on_mesh or not placing.graph.graph.network or placing.assignment is None:
         return False
     return source in (plan_source(placing), halves_source(placing))
@@ -25,9 +25,10 @@ def samples_of(graph: OperatorGraph, schedule: Schedule) -> int:
 
 
 def placed_step(graph: OperatorGraph, placement: Placement, schedule: Schedule) -> Distributed:
-    """Return one step of a placed and scheduled network. A training step ends with Adam's update.
+    """Return the program of one step of a placed and scheduled network.
 
-    Raises InputError if graph or placement have changed since the schedule's plan was made, or if they give no program.
+    A training step ends with Adam's update. Raises InputError if graph or placement have changed since the schedule's
+    plan was made, or if no program can be built from them.
     """
     from tessel_core.networks.graphs.table import network_of, network_program
 

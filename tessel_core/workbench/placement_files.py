@@ -20,9 +20,10 @@ from tessel_core.workbench.placing import ALL_OBJECTIVES, FOR_REPLICAS, Placing
 
 
 def placement_file_text(placing: Placing) -> str:
-    """Return the placement, which must exist, as a tessel-placement file with a report.
+    """Return the placement as a tessel-placement file with a report.
 
-    Raises InputError if it breaks a rule, because files hold only valid placements.
+    Something must be placed. Raises InputError if the placement breaks a rule, because files hold only valid
+    placements.
     """
     placement = placing.placement
     assert placing.graph is not None
@@ -57,21 +58,22 @@ def answer_text(placing: Placing, report: PlacementReport) -> str:
 
 
 def _cost_options(placing: Placing) -> dict[str, bool | int | float | str]:
-    """Return the cost options that affect loads and memory. On a pool: only a changed number of micro-batches."""
+    """Return the cost options that affect loads and memory. On a pool, only a changed number of micro-batches does."""
     if not placing.on_mesh:
         return {key: value for key, value in changed_options(placing.costs).items() if key == "micro_batches"}
     found = search_options(placing.costs)
     if placing.costs.tensor == 1:
         del found["tensor"]
     if isinstance(placing.costs.in_flight, int):
-        del found["micro_batches"]  # a fixed number in flight does not depend on it
+        del found["micro_batches"]  # A fixed number of micro-batches in flight does not depend on the number per step.
     return found
 
 
 def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
-    """Return the placement of a file, with its devices, costs and pins. The file's report is not trusted.
+    """Return the placement of a file, with its devices, costs and pins.
 
-    Raises InputError if the file belongs to another graph or mesh than the open ones, or does not fit them.
+    Values in the file's report are computed again. Raises InputError if the file belongs to another graph or mesh than
+    the open ones, or does not fit them.
     """
     file = placing.graph
     if file is None or kept.graph != file.fingerprint:
@@ -129,9 +131,10 @@ def _on_its_devices(placing: Placing, kept: PlacementFile) -> Placing:
 
 
 def with_split(placing: Placing, split: SplitFile) -> Placing:
-    """Return the placement of a published split. A known bound is kept if the problem stays the same.
+    """Return the placement of a published split (an assignment of operators to devices).
 
-    Raises InputError if no published graph is open, and as `split_placement` does.
+    A known bound is kept if the problem stays the same. Raises InputError if no published graph is open, and if
+    `split_placement` raises it.
     """
     file = placing.graph
     if file is None or file.pool is None:

@@ -1,6 +1,6 @@
 """Graph, devices, placement question and placement of one user, as one immutable value.
 
-Operators and devices are indices, but pins use names, because pins are kept when graph or devices change.
+Operators and devices are indices. Pins use names instead, because pins are kept when graph or devices change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from tessel_core.workbench.outcome import PlacerAnswer, outcome_of
 
 FIRST_MESH = "h200-8"
 _UNCHANGED = f"preset {FIRST_MESH} (unchanged)", f"preset {FIRST_MESH}, at first"
-"""Sources of a mesh that the user has not chosen. Older workspace files have the second."""
+"""Sources of a mesh that the user has not chosen. Older workspace files have the second spelling."""
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
 FIRST_PLACER = next(iter(PLACERS))
 FOR_REPLICAS = "need a contiguous placement for throughput with one stage per device"
@@ -68,7 +68,10 @@ def first_mesh() -> MeshFile:
 
 
 def _assignment_from(value: object, where: str) -> tuple[tuple[int, ...], ...] | None:
-    """Return the devices of each operator. A file has one index, or a list for several devices or none."""
+    """Read the devices of each operator.
+
+    A file has one index per operator, or a list if an operator has several devices or none.
+    """
     if value is None:
         return None
     lists = ((each if isinstance(each, list) else [each], at) for each, at in as_items(value, where))
@@ -99,7 +102,7 @@ _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 class Placing:
     """A graph, devices, a placement question, and the device of each operator.
 
-    The annotations say how a workspace file stores the fields. Graph and mesh are separate files.
+    Annotations of fields define how a workspace file stores them. Graph and mesh are stored as separate files.
     """
 
     graph: GraphFile | None = None
@@ -107,12 +110,12 @@ class Placing:
     """Origin of the graph in a few words: a sample, a file or a builder."""
     graph_sample: str = ""
     sizes: Annotated[Mapping[str, int], _SIZES] = field(default_factory=lambda: MappingProxyType({}))
-    """Latest values of the open sizes of ONNX models, by name."""
+    """Latest values of the symbolic sizes of ONNX models, by name."""
     mesh: MeshFile = field(default_factory=first_mesh)
     mesh_source: str = _UNCHANGED[0]
     pool: DevicePool = field(default_factory=lambda: DevicePool(4))
     on_mesh: bool = True
-    """Whether the devices are those of the mesh. Otherwise they are the pool's, with the graph's own times."""
+    """Whether the devices are those of the mesh. If not, they form a pool, and the graph itself gives the times."""
     objective: Annotated[str, one_of(ALL_OBJECTIVES)] = THROUGHPUT
     contiguous: bool = True
     branches_apart: Annotated[bool, codec_of(bool).sparse()] = False
@@ -122,7 +125,7 @@ class Placing:
     """Layout of several stages per device. None: one stage per device."""
     placer: Annotated[str, named(find_placer)] = FIRST_PLACER
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
-    """Changed options, by placer."""
+    """Options that the user has changed, by placer."""
     costs: Annotated[CostOptions, options_of_kind(CostOptions)] = field(default_factory=CostOptions)
     communication: Communication = Communication.OVERLAPPED
     pins: Annotated[tuple[Allowance, ...], _PINS] = ()
@@ -134,7 +137,7 @@ class Placing:
     by_hand: bool = False
     """Whether the user has moved operators since a placer placed them."""
     outcome: PlacerAnswer | None = None
-    """Latest answer of a placer to this problem. Its bound still holds after moves by hand."""
+    """Latest answer of a placer to this problem. Its bound still holds after the user moves operators by hand."""
 
     @property
     def config(self) -> Any:
@@ -143,7 +146,7 @@ class Placing:
 
     @property
     def devices(self) -> tuple[PlacementDevice, ...]:
-        """Devices or groups of devices. Raises InputError if pool or groups do not suit graph and mesh."""
+        """Devices, or groups of devices. Raises InputError if the pool or the groups do not suit graph and mesh."""
         if self.tensor > 1:
             return DeviceGroups(self.mesh.mesh, self.tensor).placement_devices
         if self.on_mesh or self.graph is None:
@@ -168,23 +171,26 @@ class Placing:
 
     @property
     def _graph(self) -> OperatorGraph:
-        """The graph to place. For groups: the work of one device. Raises InputError if groups do not suit."""
+        """The graph to place.
+
+        For tensor-parallel groups, its times are those of one device. Raises InputError if the groups do not suit.
+        """
         assert self.graph is not None
         return shared_graph(self.graph.graph, self.mesh.mesh, self.tensor)[0]
 
     @property
     def question(self) -> PlacementQuestion:
-        """The current question. Raises InputError as `problem` does."""
+        """The current placement question. Raises InputError as `problem` does."""
         return self.question_to(self.placer)
 
     def question_to(self, placer: str) -> PlacementQuestion:
-        """Return the same question for another placer, with its own options."""
+        """Return the current question with another placer and that placer's own options."""
         config = self.configs.get(placer) or find_placer(placer).config()
         return PlacementQuestion(placer, self.problem, config)
 
     @property
     def placement(self) -> Placement | None:
-        """The placement. None if nothing is placed yet. Raises InputError as `problem` does."""
+        """The placement. None before an operator is placed. Raises InputError as `problem` does."""
         if self.assignment is None:
             return None
         found = self.problem.placement(self.assignment, self.stages if self.layout is not None else None)
@@ -195,7 +201,7 @@ class Placing:
         """Whether the user has opened or changed a mesh."""
         return self.mesh_source not in _UNCHANGED or self.mesh != first_mesh()
 
-    # Changes of graph, devices and question
+    # Methods that change the graph, the devices or the question.
 
     def with_graph(self, file: GraphFile, source: str) -> Placing:
         """Return the placement with another graph. Operators in both graphs keep their devices."""
@@ -218,13 +224,16 @@ class Placing:
         )
 
     def opened(self, file: GraphFile, source: str, sample: str = "") -> Placing:
-        """Return the placement with an unrelated graph. A published graph also sets the devices."""
+        """Return the placement with an unrelated graph, so that nothing is placed.
+
+        A published graph also sets the devices.
+        """
         fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
         fresh = replace(fresh, subgraphs=None, stages=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
         return fresh if file.pool is None else replace(fresh, pool=file.pool)
 
     def sized(self, sizes: Mapping[str, int]) -> Placing:
-        """Return the placement with these open sizes added to the known ones."""
+        """Return the placement with these values of symbolic sizes added to the known values."""
         return replace(self, sizes=MappingProxyType({**self.sizes, **sizes}))
 
     def edited(self, graph: OperatorGraph) -> Placing:
@@ -234,7 +243,7 @@ class Placing:
         return self if file == self.graph else self.with_graph(file, self.graph_source)
 
     def on(self, mesh: MeshFile, source: str) -> Placing:
-        """Return the placement on another mesh."""
+        """Return the placement on another mesh that the user has opened."""
         return self._redeviced(replace(self, mesh=mesh, mesh_source=source, on_mesh=True))
 
     def with_mesh(self, mesh: DeviceMesh) -> Placing:
@@ -253,7 +262,10 @@ class Placing:
         return self._redeviced(replace(self, on_mesh=on_mesh, pool=pool))
 
     def _redeviced(self, found: Placing) -> Placing:
-        """Return `found` with operators on the devices that still exist, by name. Others lose their device."""
+        """Return `found` with each operator on the device of the same name.
+
+        An operator whose device is gone loses its placement.
+        """
         try:
             before, after = self.devices, found.devices
         except InputError:
@@ -265,7 +277,7 @@ class Placing:
         index = {device.name: i for i, device in enumerate(after)}
         kept = (replace(pin, devices=tuple(name for name in pin.devices if name in index)) for pin in self.pins)
         found = replace(found, pins=tuple(pin for pin in kept if pin.devices), outcome=None)
-        if self.layout is not None:  # the layout depends on all devices
+        if self.layout is not None:  # A layout covers all devices, so it cannot be kept when one is gone.
             return replace(found, assignment=None, stages=None)
         if self.assignment is None:
             return found
@@ -273,7 +285,7 @@ class Placing:
         return replace(found, assignment=tuple(tuple(index[name] for name in on if name in index) for on in names))
 
     def costing(self, costs: CostOptions, communication: Communication) -> Placing:
-        """Return the placement with other costs."""
+        """Return the placement with other cost options."""
         if (costs, communication) == (self.costs, self.communication):
             return self
         found = replace(self, costs=costs, communication=communication, outcome=None)
@@ -281,7 +293,7 @@ class Placing:
 
     @property
     def _cleared(self) -> Placing:
-        """The same question with nothing placed or pinned."""
+        """The same question with no operator placed or pinned."""
         return replace(self, assignment=None, subgraphs=None, stages=None, pins=(), by_hand=False, outcome=None)
 
     def with_micro_batches(self, count: int) -> Placing:
@@ -305,7 +317,7 @@ class Placing:
     def wanting(
         self, objective: str, *, contiguous: bool, branches_apart: bool = False, layout: StageLayout | None = None
     ) -> Placing:
-        """Return the placement with another objective and kind of placements, and a placer that supports them.
+        """Return the placement with another objective and kind of placement, and with a placer that supports both.
 
         Stages can be replicated only in contiguous placements for throughput with one stage per device.
         """
@@ -318,7 +330,7 @@ class Placing:
         found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, layout=layout)
         found = replace(found, outcome=None)
         found = found if found.can_replicate else found.replicating(None)
-        if layout != self.layout:  # stages of another layout cannot be kept
+        if layout != self.layout:  # Stages of another layout cannot be kept.
             found = replace(found, assignment=None, stages=None, by_hand=False)
         placer = self.placer if self.placer in found.placers else found.placers[0]
         if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
@@ -331,9 +343,9 @@ class Placing:
         return self.contiguous and self.objective == THROUGHPUT and self.layout is None
 
     def replicating(self, replicas: ReplicaOptions | None) -> Placing:
-        """Return the placement with or without (None) replicated stages, and with a placer that supports this.
+        """Return the placement with replicated stages, or without them if the options are None.
 
-        Without replicas, a stage stays on the first of its devices.
+        Choose a placer that supports this. Without replicas, a stage stays on the first of its devices.
         """
         if replicas == self.replicas:
             return self
@@ -346,10 +358,13 @@ class Placing:
         """Return the placement with another placer and options."""
         return replace(self, placer=placer, configs=with_config(self.configs, placer, config))
 
-    # Changes of the devices of operators
+    # Methods that change the devices of operators.
 
     def answered(self, report: PlacementReport) -> Placing:
-        """Return the placement of a placer's report. A report without a placement moves nothing."""
+        """Return the placement of a placer's report.
+
+        If the report has no placement, every operator stays where it is.
+        """
         outcome = outcome_of(report)
         if report.solution is None:
             return replace(self, outcome=outcome)
@@ -358,9 +373,9 @@ class Placing:
         return replace(places, by_hand=False, outcome=outcome)
 
     def moved(self, operators: Iterable[str], device: str) -> Placing:
-        """Return the placement with these operators, and those that must share their device, moved to a device.
+        """Return the placement after moving operators, and all operators that must share their device.
 
-        Raises InputError if one of them is pinned elsewhere.
+        Raises InputError if one of them is pinned to another device.
         """
         names, to = [each.name for each in self.devices], self._together(operators)
         pinned = {pin.operator: pin.devices for pin in self.pins}
@@ -381,18 +396,21 @@ class Placing:
         return replace(self, assignment=assignment, stages=stages, by_hand=True)
 
     def _stage_at(self, device: int) -> tuple[int, ...]:
-        """Return the devices of the stage that this device belongs to."""
+        """Return all devices of the stage that includes this device."""
         shared = (on for on in self.assignment or () if device in on) if self.replicas is not None else ()
         return next(iter(shared), (device,))
 
     @property
     def movable(self) -> Movable:
-        """The placement, which must exist, with the rules for moves. Raises InputError as `problem` does."""
+        """The placement with the rules for moves. Something must be placed. Raises InputError as `problem` does."""
         assert self.placement is not None
         return Movable(self.placement, self.pins, self.contiguous, self.branches_apart)
 
     def dropped(self, operators: Sequence[int], device: int) -> Placing:
-        """Move operators, given by index, as `moved` does. Raises InputError if the move would break a rule."""
+        """Move operators, given by index, as `moved` does.
+
+        Raises InputError if the new placement would break a rule.
+        """
         why = self.movable.why_not(operators)[device]
         names = [self._graph.operators[i].name for i in operators]
         if why:
@@ -414,7 +432,7 @@ class Placing:
         return self if pins == self.pins else replace(self, pins=pins, outcome=None)
 
     def _together(self, operators: Iterable[str]) -> frozenset[int]:
-        """Return these operators and all that must share a device with them."""
+        """Return these operators and all operators that must share a device with them."""
         return frozenset(self._graph.together(map(self._graph.operator_index, operators)))
 
 

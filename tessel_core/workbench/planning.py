@@ -1,4 +1,4 @@
-"""Micro-batch plan of a placement, and the question of a joint search."""
+"""Build the micro-batch plan of a placement, and the question of a joint search."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tessel_core.workbench.placing import Placing
 
 
 def has_weight_gradients(graph: OperatorGraph) -> bool:
-    """Return whether weight gradients are separate operators, or can be separated."""
+    """Return whether weight gradients are separate operators, or can be separated from input gradients."""
     split = with_weights_apart(graph)
     return any(kind_of(each, split_weights=True) is BlockKind.WEIGHT for each in split.operators)
 
 
 def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
-    """Return the micro-batch plan of the placement, which must exist.
+    """Return the micro-batch plan of the placement.
 
-    Raises InputError if the placement gives no plan, for example because an operator has no device.
+    Something must be placed. Raises InputError if no plan is possible, for example because an operator has no device.
     """
     placement = placing.placement
     assert placement is not None

@@ -22,9 +22,9 @@ from tessel_core.units import counted
 from tessel_core.workbench.placing import Placing
 
 MAX_OPERATIONS = 30_000
-"""Largest number of counted operations of a program that is simulated while a page waits.
+"""Largest program that is simulated while a page waits, in operations without collectives.
 
-The count leaves out collectives.  With them, a program has up to 70,000 operations and takes two seconds.
+With collectives, it has up to 70,000 operations, and its simulation takes two seconds.
 """
 _MAX_DEVICES = 256
 """Largest number of devices of a program that is simulated on every device."""
@@ -43,7 +43,7 @@ class StrategyProgram:
     samples: int
     """Samples of the simulated step."""
     notes: tuple[str, ...]
-    """One sentence about the strategy, and one for each simplification that makes the program small enough."""
+    """One sentence about the strategy, and one sentence for each simplification that makes the program small enough."""
 
 
 def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX_OPERATIONS) -> StrategyProgram:
@@ -89,7 +89,10 @@ def _micro_batches_within(max_operations: int, count: int, strategy: Strategy) -
 
 
 def stage_comparison(plan: MicroBatchPlan, strategy: Strategy) -> Comparison:
-    """Return a comparison of the strategy's own order, 1F1B, GPipe and the search, without those unfit for the plan."""
+    """Return a comparison of four schedules: the strategy's own order, 1F1B, GPipe and the order that a search finds.
+
+    Schedules that do not apply to the plan are left out.
+    """
     names = dict.fromkeys((strategy.schedule, ONE_F_ONE_B, GPIPE, DEFAULT_SCHEDULER))
     suitable = [name for name in names if not SCHEDULERS[name].objection(plan)]
     pairs = (Question(name, plan, strategy.micro_batches, SCHEDULERS[name].config()) for name in suitable)

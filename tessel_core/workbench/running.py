@@ -1,4 +1,4 @@
-"""Runs of a schedule on processes, compared with predictions from the plan or from an earlier run."""
+"""Run a schedule on processes, and compare the measurement with a prediction from the plan or from an earlier run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.model import Expected, MeasuredRun, MemoryProfile, MicroBatchPl
 from tessel_core.scheduling.search.timing import compacted
 
 MOST_KEPT = 5_000
-"""Largest measured run, in runs of blocks, that a workspace stores. An export has no limit."""
+"""Largest measured run that a workspace stores, in runs of blocks. An export has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,10 @@ class Prediction:
 
     @classmethod
     def by_plan(cls, run: MeasuredRun) -> Prediction | None:
-        """Predict from the plan, at the scale of its stand-ins. None if the blocks were not stand-ins."""
+        """Predict times and memory from the plan, at the time scale of the stand-in blocks.
+
+        None if the blocks were not stand-ins.
+        """
         if run.tick_ns is None or run.unit_bytes is None:
             return None
         lasting = tuple(block.duration * run.tick_ns for block in run.schedule.plan.blocks)
@@ -44,13 +47,16 @@ class Prediction:
 
     @classmethod
     def by_run(cls, schedule: Schedule, found: Expected) -> Prediction:
-        """Predict from the durations and lags of an earlier run. Every block starts as early as the order allows."""
+        """Predict times and memory from the durations and lags of an earlier run.
+
+        Every block starts as early as the order allows.
+        """
         retimed = Fit.of(schedule.plan, found).timed(schedule)
         return cls(retimed, 1.0, found.block_ns, found.peak_bytes, "an earlier run")
 
     @classmethod
     def of(cls, run: MeasuredRun) -> Prediction | None:
-        """Predict a run from an earlier one if there is one, or else from the plan."""
+        """Predict from an earlier run if one exists, or else from the plan."""
         return cls.by_plan(run) if run.expected is None else cls.by_run(run.schedule, run.expected)
 
     @property
@@ -70,12 +76,15 @@ class Prediction:
 
 
 def measured_plan(run: MeasuredRun) -> MicroBatchPlan:
-    """Return the plan with measured durations and lags in nanoseconds, for another search."""
+    """Return the plan with measured durations and lags in nanoseconds, so that a search can use them."""
     return Fit.of(run.schedule.plan, expected(run)).plan
 
 
 def in_the_order_of(found: Schedule, plan: MicroBatchPlan) -> Schedule:
-    """Keep the order of a schedule, but with the durations of `plan`. Every run starts as early as possible."""
+    """Return a schedule with the order of the given one and the durations of `plan`.
+
+    Every run starts as early as possible.
+    """
     order = Schedule(plan, found.micro_batches, found.block, found.micro_batch, np.arange(len(found.start)))
     return Schedule.at_starts(plan, compacted(order))
 
@@ -87,23 +96,26 @@ class RunReport:
     run: MeasuredRun
     equality: Equality | None
     prediction: Prediction | None
-    """None for a toy network that ran only once."""
+    """Prediction of the run. None for a toy network that ran only once."""
 
     @classmethod
     def of(cls, run: MeasuredRun, equality: Equality | None = None) -> RunReport:
-        """Build the report of a run, which may come from a file."""
+        """Build the report of a run that was just measured or read from a file."""
         return cls(run, equality, Prediction.of(run))
 
     @property
     def plan_tick_ns(self) -> float:
-        """Nanoseconds per unit of the plan's time: as given, or else so that total work equals measured work."""
+        """Nanoseconds per time unit of the plan.
+
+        If not given, chosen so that the plan's total work equals the measured work.
+        """
         if self.run.tick_ns is not None:
             return self.run.tick_ns
         return sum(self.run.block_ns) / sum(block.duration for block in self.run.schedule.plan.blocks)
 
     @property
     def ratio(self) -> float | None:
-        """Measured makespan over predicted makespan. None without a prediction."""
+        """Measured makespan divided by predicted makespan. None without a prediction."""
         return None if self.prediction is None else self.run.makespan_ns / self.prediction.makespan_ns
 
     @property
@@ -125,9 +137,10 @@ def run_and_report(
     *,
     measure: bool = False,
 ) -> RunReport:
-    """Run a schedule once. With `measure`, run it three times: the second, warm run predicts the third.
+    """Run a schedule and report its times.
 
-    Raises the errors of `run_schedule`.
+    With `measure`, run it three times. The second run, which is warm, predicts the third. Raises the errors of
+    `run_schedule`.
     """
 
     def once() -> Ran:
@@ -143,7 +156,10 @@ def run_and_report(
 
 @dataclass(frozen=True)
 class RunQuestion:
-    """Question for a run. Answers differ each time, so each repetition has another `number`."""
+    """Question for a run of a schedule.
+
+    Measured times differ at each repetition, so each repetition has another `number`.
+    """
 
     schedule: Schedule
     config: RunConfig
@@ -151,7 +167,10 @@ class RunQuestion:
     number: int = 0
 
     def solve(self, control: Control) -> RunReport:
-        """Run the schedule on new processes. Finished runs are delivered with their rank. Raises as `run_schedule`."""
+        """Run the schedule on new processes.
+
+        Deliver each finished run of a block with its rank. Raises the errors of `run_schedule`.
+        """
         with Ranks(len(self.schedule.plan.devices)) as ranks:
 
             def deliver(rank: int, runs: Sequence[Timed]) -> None:
@@ -160,7 +179,7 @@ class RunQuestion:
             return run_and_report(self.schedule, self.config, ranks, control, deliver, measure=self.measure)
 
     def latest(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> list[tuple[int, int, int, int]]:
-        """Return the delivered runs of the newest round: row of the schedule, rank, start and end."""
+        """Return the delivered runs of the newest round. Each has its row of the schedule, rank, start and end."""
         schedule, done = self.schedule, self._done(parts)
         named = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
         rows, newest = {name: row for row, name in enumerate(named)}, self._newest(done)
@@ -171,7 +190,7 @@ class RunQuestion:
         ]
 
     def round_of(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> int:
-        """Return the number of the current round, from 0."""
+        """Return the number of the current round of measurement. The first round is 0."""
         return self._newest(self._done(parts))
 
     def _done(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> dict[int, list[Timed]]:

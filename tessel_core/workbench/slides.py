@@ -1,4 +1,4 @@
-"""A user's slides of schedules, which the workspace stores."""
+"""Slides that a user has made of schedules. The workspace stores them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from tessel_core.errors import InputError
 from tessel_core.scheduling.comparison import Made
 
 MOST_SLIDES, MOST_RUNS = 40, 20_000
-"""Limit of slides per workspace, and of runs per slide, which a browser can show and a file can hold."""
+"""Limits of slides per workspace, and of runs per slide. A browser can show this many, and a file can store them."""
 LONGEST_TITLE, LONGEST_TEXT = 200, 2_000
-"""Limits in characters."""
+"""Limits of a slide's title and text, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSlide:
-    """A title, a text, and schedules below each other as they were when the slide was made.
+    """A title, a text, and schedules below each other.
 
-    Raises InputError if it is too long or too large, or if schedules have different time units.
+    The schedules are copies from the moment when the slide was made. Raises InputError if the slide is too long or too
+    large, or if schedules have different time units.
     """
 
     title: str
     text: str = ""
     shown: tuple[tuple[str, Made], ...] = ()
-    """Titles and schedules."""
+    """Title of each schedule on the slide, and the schedule."""
 
     def __post_init__(self) -> None:
         for what, text, most in (("title", self.title, LONGEST_TITLE), ("text", self.text, LONGEST_TEXT)):
@@ -37,7 +38,7 @@ class OwnSlide:
 
 
 def with_slide(slides: tuple[OwnSlide, ...], slide: OwnSlide) -> tuple[OwnSlide, ...]:
-    """Return the slides with one more at the end. Raises InputError if there are too many."""
+    """Return the slides with a new slide at the end. Raises InputError if there are already too many."""
     if len(slides) >= MOST_SLIDES:
         raise InputError("slides", f"are already {MOST_SLIDES}, the limit of a workspace")
     return (*slides, slide)

@@ -39,7 +39,10 @@ MICRO_BATCHES = 16
 
 
 def _strategies_from(value: object, where: str) -> Mapping[str, str | bool]:
-    """Read the answers of the strategies form. Its package is loaded only if there are any."""
+    """Read the user's entries of the strategies form.
+
+    The package `tessel_core.strategies` is loaded only if there are entries.
+    """
     answers = {} if value is None else options_from(value, where)
     if not answers:
         return {}
@@ -63,7 +66,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """Marks a schedule as changed by hand, with the runs that a completion must keep."""
+    """Marks a schedule that the user has changed by hand. It has the pinned runs that a completion must not move."""
 
     pins: tuple[Pin, ...] = ()
     by_order: bool = False
@@ -76,7 +79,7 @@ class Hang:
 
     sentence: str
     runs: tuple[Pin, ...] = ()
-    """Runs that wait for each other in a circle, or the runs that the sentence names."""
+    """Runs that wait for each other in a circle. If there is no circle, the runs that the sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +88,44 @@ class Written:
 
     receives: Annotated[str, one_of(tuple(Receives))]
     starts: Annotated[tuple[tuple[int, ...], ...], _STARTS]
-    """Starts of all runs, with shape (micro-batches, blocks)."""
+    """Start times of all runs in ticks, with shape (micro-batches, blocks)."""
     waits: Annotated[tuple[ReceiveWait, ...], list_of(Record(ReceiveWait))] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Progress of the player in a level of the course, or in the plan as a puzzle."""
+    """Progress of the player in a level of the course, or in the puzzle that is made of the open plan."""
 
     level: str
     placed: Annotated[tuple[tuple[int, ...], ...], _STARTS] = ()
-    """Rows whose meaning depends on the level: block, micro-batch and start of each run on the board; the order of
-    each list of actions; or the devices of each part."""
+    """Player's moves, as rows whose meaning depends on the level.
+
+    A row has block, micro-batch and start of a run on the board; or the order of a list of actions; or the devices of a
+    part.
+    """
     chosen: int | None = None
-    """Latest shown value of a knob, period of a stamped block, or 1 after lists ran or an assignment was simulated."""
+    """Player's choice, whose meaning depends on the level.
+
+    It is the latest value of a slider, the period of a repeated block, or 1 after lists ran or an assignment was
+    simulated.
+    """
     reached: bool = False
-    """Whether the level was solved. This stays true if the player continues."""
+    """Whether the level was solved. It stays True if the player continues."""
 
 
 OWN = "own"
-"""Name of the level that is the open plan with its number of micro-batches."""
+"""Name of the level that is made of the open plan and its number of micro-batches."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The open plan, its questions and answers, and all else that one user works on. Immutable."""
+    """Everything that one user works on: the open plan, its questions and their answers, and the state of all pages.
+
+    Immutable.
+    """
 
     token: str
-    """Key in the store and in the address."""
+    """Key in the store and in the page's address."""
     name: str
     """Name that the user sees."""
     source: str
@@ -126,17 +139,20 @@ class Workspace:
     scheduler: Annotated[str, named(find_scheduler)] = DEFAULT_SCHEDULER
     micro_batches: Annotated[int, at_least(1)] = MICRO_BATCHES
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
-    """Changed options, by scheduler."""
+    """Options that the user has changed, by scheduler."""
     asked: Question | None = None
     """Question of the latest search, by which its answer is found."""
     opened: ScheduleReport | None = None
-    """Schedule that was opened or changed by hand, or the exported answer to `asked`."""
+    """Schedule that was opened or changed by hand, or the answer to `asked` if the workspace was exported with it."""
     by_hand: ByHand | None = None
     """Pins of `opened`, if it was changed by hand."""
     hang: Hang | None = None
     """Problem of ranks that run `opened` with the sends and receives of its file. None if there is none."""
     written: Annotated[tuple[Written, ...], list_of(Record(Written)).sparse()] = ()
-    """Timings of the opened file, for each way to wait for receives in which it does not hang."""
+    """Timings of the opened file, one for each way to wait for receives.
+
+    A way in which the file hangs has no timing.
+    """
     comparison: Comparison = field(default_factory=Comparison)
     """Pairs of the Compare page. They are kept when another plan opens."""
     placing: Placing = field(default_factory=Placing)
@@ -144,23 +160,26 @@ class Workspace:
     ran: MeasuredRun | None = None
     """Latest measured run of a schedule of the plan."""
     strategies: Annotated[Mapping[str, str | bool], _STRATEGIES] = field(default_factory=lambda: MappingProxyType({}))
-    """Changed answers of the strategies form, by field. They are kept when another plan opens."""
+    """Entries of the strategies form that the user has changed, by field. They are kept when another plan opens."""
     played: Annotated[tuple[Played, ...], list_of(Record(Played)).sparse()] = ()
-    """Levels that were begun. They are kept when another plan opens."""
+    """Progress in each level that the user has begun. It is kept when another plan opens."""
     slides: tuple[OwnSlide, ...] = ()
     """The user's slides. They are kept when another plan opens."""
 
     @property
     def shown(self) -> ScheduleReport | None:
-        """Schedule that was opened or changed by hand. None if the answer of a search is shown instead."""
+        """Schedule that was opened or changed by hand. None if the page shows the answer of a search instead."""
         return self.opened if self.asked is None or self.by_hand is not None else None
 
     def hang_of(self, report: ScheduleReport | None) -> Hang | None:
-        """Return the problem of ranks that follow the opened file. None if there is none, and for other reports."""
+        """Return the problem of ranks that follow the opened file.
+
+        None if they have no problem, or if `report` is not the opened file's.
+        """
         return self.hang if report is self.opened and self.by_hand is None else None
 
     def written_as(self, schedule: Schedule | None) -> Written | None:
-        """Return the timing of the opened file that gives this schedule. None for other schedules."""
+        """Return the timing of the opened file that gives this schedule. None if no timing does."""
         if schedule is None or not self.written:
             return None
         starts = Made.of(schedule).starts
@@ -173,11 +192,11 @@ class Workspace:
 
     @property
     def question(self) -> Question:
-        """The search that the form describes now."""
+        """Search question that the form describes now."""
         return Question(self.scheduler, self.plan, self.micro_batches, self.config)
 
     def edited(self, draft: PlanTables) -> Workspace:
-        """Return the workspace with new tables. Invalid ones set `complaint` and keep the last plan."""
+        """Return the workspace with new tables. Invalid tables set `complaint`, and the last valid plan stays."""
         if draft == self.draft:
             return self
         try:
@@ -186,7 +205,10 @@ class Workspace:
             return replace(self, draft=draft, complaint=str(error))
 
     def with_plan(self, plan: MicroBatchPlan, source: str) -> Workspace:
-        """Return the workspace with another plan. Scheduler and options stay, but schedules of the old plan go."""
+        """Return the workspace with another plan.
+
+        Scheduler and options stay, but schedules of the old plan are dropped.
+        """
         return replace(
             self,
             source=source,
@@ -213,7 +235,7 @@ class Workspace:
 
     @property
     def _course(self) -> tuple[Played, ...]:
-        """Progress in all levels except the plan itself."""
+        """Progress in all levels except the level that is the open plan."""
         return tuple(each for each in self.played if each.level != OWN)
 
     def changed_by_hand(self, report: ScheduleReport) -> Workspace:
@@ -221,7 +243,7 @@ class Workspace:
         return replace(self, opened=report, by_hand=self.by_hand or ByHand())
 
     def searching(self, question: Question) -> Workspace:
-        """Return the workspace that shows the answer to a question instead of an opened schedule.
+        """Return the workspace that shows the answer to a search question instead of an opened schedule.
 
         Changes by hand are dropped, but undo restores them.
         """
@@ -244,13 +266,16 @@ class Workspace:
         return replace(self, scheduler=scheduler, micro_batches=micro_batches, configs=configs)
 
     def about(self, objective: str) -> Workspace:
-        """Return the workspace with another objective in the form, the latest question and the opened schedule."""
+        """Return the workspace with another objective.
+
+        It changes in the form, in the latest question and in the opened schedule.
+        """
         work = self.asking(self.scheduler, self.micro_batches, self.question.about(objective).config)
         asked = None if self.asked is None else self.asked.about(objective)
         return replace(work, asked=asked, opened=None if self.opened is None else self.opened.about(objective))
 
     def differs_in_more_than_answers(self, other: Workspace) -> bool:
-        """Return whether the user changed something that undo restores. Searches do not count."""
+        """Return whether the user changed something that undo should restore. Answers of searches do not count."""
         solved = {each.level: each.reached for each in other.played}
         played = tuple(replace(each, reached=solved.get(each.level, False)) for each in self.played)
         known = replace(self, asked=other.asked, ran=other.ran, played=played)

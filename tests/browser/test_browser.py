@@ -329,7 +329,7 @@ def test_the_comparison_road(page, address: str) -> None:
     for end in ("44 steps", "128 steps"):
         panels.filter(has_text=end).first.wait_for()
     page.locator(".timeline[data-view='0 128']").wait_for()
-    page.get_by_role("button", name="Repeated stretch").click()
+    page.get_by_role("button", name="Repetend").click()
     equals(page.locator(".timeline[data-view='0 128']").count, 0)
     box_before_the_first_row = {"x": 17, "y": 1.5 * ROW_PIXELS}
     page.get_by_test_id("stDataFrame").first.click(position=box_before_the_first_row)

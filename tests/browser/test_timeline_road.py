@@ -147,7 +147,7 @@ def zoom_and_pan_by_wheel_drag_and_keys(page) -> None:
     soon(lambda: in_order(-1, view(page)[0], view(page)[1], 60))
     page.get_by_role("button", name="Full range").click()
     equals(lambda: view(page), WHOLE)
-    page.get_by_role("button", name="Repeated stretch").click()
+    page.get_by_role("button", name="Repetend").click()
     soon(lambda: in_order(1, view(page)[0], view(page)[1], 59))
 
 

@@ -344,5 +344,5 @@ def test_a_plan_without_a_schedule_is_no_puzzle_and_says_what_would_do() -> None
     tight = replace(small_work(load_sample("m-shape-4").with_capacity(0), 3), source="")
     tab = App.on("learn", tight)
     tab.press(f"Your plan: {tight.plan.name}").wait(lambda: tab.says("Infeasible"))
-    assert tab.says("on every device would do for a schedule")
+    assert tab.says("on every device would be enough for a schedule")
     assert not [each for each in tab.test.get("bidi_component") if "board" in each.proto.component_name]

@@ -284,7 +284,7 @@ def test_infeasible_says_so_and_what_would_do(small) -> None:
     small.test.session_state["tessel"].change(replace(small.work, plan=plan, draft=tables_of(plan)))
     small.look_at("Schedule").search()
     assert small.says("Infeasible")
-    assert small.says("1 slot on every device would do")
+    assert small.says("1 slot on every device would be enough")
     assert "Schedule JSON" not in small.files()
 
 

@@ -38,16 +38,16 @@ class CompareState(InAddress):
     """State of the Compare page. The address keeps a part of it; the workspace keeps none."""
 
     view: str = ""
-    """Shown view, one of `VIEWS`. Empty: the first."""
+    """Name of the shown view, which is one of `VIEWS`. Empty for the first view."""
     jitter: Jitter = field(default_factory=Jitter)
     filled: int = 0
     """Number of times that the list was filled from one model. A new number closes the menu."""
     missing: tuple[Sequence[Pair], Sequence[str]] = ((), ())
-    """Pairs of the list when it was last filled, and notes on the schedules that are missing in it."""
+    """Pairs of the list when it was last filled, and notes on the schedules that it leaves out."""
     linked: WhatIf | None = None
-    """Slider values from a link, until the sliders take them over."""
+    """Slider values from a link. None once the sliders have them."""
     mapped: str = ""
-    """Map from a link, until it is computed."""
+    """Map that a link asks for. Empty once it is computed."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""
@@ -81,7 +81,7 @@ class WhatIfState:
 
     values: WhatIf = field(default_factory=_from_link)
     drawn: WhatIf | None = None
-    """Values that were drawn last. The address has the same values."""
+    """Slider values of the latest drawing. The address has the same values."""
     serial: int = 0
     """Number of the latest message from the sliders."""
     turn: int = 0
@@ -89,13 +89,15 @@ class WhatIfState:
     resting: bool = True
     """Whether the sliders are at rest, so that searches may start."""
     before: dict[Question, Answer] = field(default_factory=dict)
-    """Answer drawn last for each pair of the list."""
+    """Latest drawn answer to each pair of the list."""
     asked: tuple[Question, ...] = ()
     """Changed pairs that need a search."""
     map: WhichWins | None = None
     map_asked: str = field(default_factory=_map_from_link)
-    """The map as the address writes it: its two sides, and whether searches are included. Without `map`, a link asks
-    for this map."""
+    """The map as the address writes it: its two axes, and whether searches are included.
+
+    A link without `map` asks for this map.
+    """
     map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
     """Pairs, and positions of the comparable ones, when the map was computed."""
     opened: bool = False
@@ -139,7 +141,7 @@ def _what_if_of(text: str) -> WhatIf | None:
 
 
 def _text_of(values: WhatIf) -> str:
-    """Return slider values as the address writes them. Empty if nothing is changed."""
+    """Return slider values as the address writes them. Empty if no slider was moved."""
     if values == WhatIf(device=values.device):
         return ""
     own = WhatIf()

@@ -34,7 +34,10 @@ _FIRST_CELLS_S, _QUICK_S, _WAITED_S = 0.3, 0.1, 0.2
 
 
 def what_if(chosen: Sequence[int], reference: int) -> None:
-    """Show *What if* for the chosen pairs, or for all. Only pairs comparable with the reference can win."""
+    """Show *What if* for the chosen pairs, or for all pairs if none is chosen.
+
+    Only pairs comparable with the reference can win.
+    """
     everything = workspace().comparison
     asked = _asked(everything, chosen)
     comparison = everything.only(asked)
@@ -52,7 +55,10 @@ def what_if(chosen: Sequence[int], reference: int) -> None:
 
 
 def _asked(everything: Comparison, chosen: Sequence[int] = ()) -> list[int]:
-    """Return positions of the chosen pairs, or of all, except schedules made by hand, which fit only their own plan."""
+    """Return the positions of the chosen pairs, or of all pairs.
+
+    Schedules made by hand are left out, because they fit only their own plan.
+    """
     pairs = everything.pairs
     return [i for i in (chosen or range(len(pairs))) if isinstance(pairs[i], Question)]
 
@@ -112,7 +118,7 @@ def _moved(values: WhatIf, serial: int, turn: int, rests: bool) -> None:
 
 
 def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
-    """Return the answer to each changed pair. None where a search is still needed."""
+    """Return the answer to each changed pair. An answer is None if it still needs a search."""
     state, pairs, found = session().of(WhatIfState), _questions(now), list[Answer | None]()
     quick = at_once(pairs)
     for run in map(answer, set(state.asked) - {*pairs, *comparison.pairs}):
@@ -171,7 +177,7 @@ def _set(values: WhatIf) -> None:
 
 
 def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: Standing) -> None:
-    """Show every schedule. Those that still need a search are shown pale, as they were before."""
+    """Show every schedule. A schedule that still needs a search is shown pale, as it was before."""
     state, shown, past = session().of(WhatIfState), list[Titled](), list[int]()
     for i, (label, pair, each) in enumerate(zip(comparison.labels(), _questions(comparison), answers, strict=True)):
         drawn = each or state.before.get(pair, Answer())
@@ -187,7 +193,7 @@ def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: 
 
 
 def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
-    """Show the sides of the map, the button that computes it, and its cells so far."""
+    """Show the choice of the map's axes, the button that computes the map, and its cells so far."""
     state, shown = session().of(WhatIfState), sliders(_questions(comparison), session().of(WhatIfState).values.device)
     titles = {each.field: each.title for each in shown}
     with st.container(horizontal=True, vertical_alignment="bottom"):

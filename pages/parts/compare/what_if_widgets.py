@@ -85,7 +85,10 @@ def map_widget(
     here: tuple[int, int] | None,
     opened: Callable[[int, int], None],
 ) -> None:
-    """Show the map: each cell in the colour of its winner. `here` is marked; `opened` is called for a pressed cell."""
+    """Show the map, with each cell in the colour of its winner.
+
+    The cell `here` is marked. `opened` is called when a cell is pressed.
+    """
     key, labels, won = "which-wins-map", comparison.labels(), set[int]()
     columns, rows = (side(shown, axis)[1] for axis in (of.across, of.down))
     drawn = list[dict[str, Any]]()

@@ -82,7 +82,8 @@ def board(
 
 
 _BEGIN = (
-    "Click a coloured run to place it as early as possible, or drag it to its lane. Point at a pale run to see why not."
+    "Click a coloured run to place it as early as possible, or drag it to its device. Point at a pale run to see why "
+    "it cannot be placed."
 )
 
 

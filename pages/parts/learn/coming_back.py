@@ -1,4 +1,4 @@
-"""Return to the course: a cookie remembers the workspace, so that the same browser needs no link to it."""
+"""Return to the course. A cookie remembers the workspace, so that the same browser needs no link to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMEMBER = st.components.v2.component(
 
 
 def remembered() -> str:
-    """Return the token of the workspace in which this browser last played. Empty if none is known."""
+    """Return the token of the workspace in which this browser last played. Empty if the browser has no cookie."""
     return str(st.context.cookies.get(_COOKIE, ""))
 
 

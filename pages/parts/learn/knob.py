@@ -1,4 +1,4 @@
-"""Level with a knob: the player predicts the best value, then sees the result of each value."""
+"""Level with a slider. The player predicts the best value, then sees the result of each value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAITED_S = 1.0
 
 
 def play_knob(level: Level, knob: Knob) -> None:
-    """Show the question, the knob, and the result of the chosen value."""
+    """Show the question, the slider, and the result of the chosen value."""
     st.markdown(f"**{literal(level.asks)}**")
     play = workspace().play(level.name)
     now = knob.stops[play.chosen] if play.chosen is not None and play.chosen < len(knob.stops) else knob.stops[0]

@@ -44,7 +44,10 @@ def play_ordering(level: Level, task: Ordering) -> None:
 
 
 def _list(play: Played, task: Ordering, order: Order, rank: int, found: HangCertificate | None) -> None:
-    """Show the actions of one device with buttons to move each up or down, and how far a run gets."""
+    """Show the actions of one device with buttons to move them up or down.
+
+    Mark the action at which the device stops.
+    """
     st.markdown(f"**{literal(task.names[rank])}**")
     stops = {} if found is None else task.stops(found)
     crossed = {} if found is None else task.crossed(order, found)

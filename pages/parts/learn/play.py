@@ -95,7 +95,10 @@ def _ask(puzzle: Puzzle, least: int, level: str, placed: tuple[Placed, ...], per
 
 
 def _verdict(level: Level | None, puzzle: Puzzle, judged: Judged, best: ScheduleReport) -> None:
-    """Show how good the schedule is, which published order it is, and both it and the best on one time axis."""
+    """Show how good the schedule is, and which published order it has.
+
+    Draw it and the best schedule on one time axis.
+    """
     say = st.success if judged.reached else st.info
     say(
         literal(f"{judged.sentence} {judged.recognised}"),

@@ -1,4 +1,4 @@
-"""Decks of slides: shown on the page, in full screen for a lecture, or saved as one HTML file that works offline."""
+"""Show decks of slides on the page or in full screen, or save them as one HTML file that works offline."""
 
 from __future__ import annotations
 

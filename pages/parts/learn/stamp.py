@@ -17,7 +17,7 @@ from tessel_core.learning.stamping import Stamped, best_line, judge_stamp, targe
 
 
 def play_stamping(level: Level, task: Stamping) -> None:
-    """Show the task, the board, and the verdict once the block is stamped."""
+    """Show the task and the board. Show the verdict once the player has chosen a period."""
     st.markdown(f"**{literal(level.asks)}**  \n:gray[{literal(task.puzzle.setting)}]")
     play, best = workspace().play(level.name), task.best()
     placed = runs_kept(play.placed)

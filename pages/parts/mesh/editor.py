@@ -1,4 +1,7 @@
-"""A device mesh as numbers and tables. An edit that makes the mesh invalid changes nothing and shows the reason."""
+"""Show a device mesh as numbers and tables.
+
+An edit that makes the mesh invalid changes nothing, and the reason is shown.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ _GOALS = {
     "Latency of one sample": (LATENCY, True, False, None),
 }
 _DEFAULT_STAGES_PER_DEVICE = 2
-"""Stages per device when the user first chooses a loop or a V."""
+"""Stages per device when the user first chooses a loop or a V of stages."""
 
 
 def _objective(placing: Placing) -> Placing:

@@ -31,7 +31,7 @@ def lanes(view: GraphView) -> None:
 
 
 def _drop(movable: Movable, view: GraphView, asked: Mapping[str, object]) -> None:
-    """Make the move of a drop. This is a callback, so it runs before the page and all of the page shows the result."""
+    """Move the dropped operators. This callback runs before the page, so that all of the page shows the result."""
     state, before = session().of(PlacementState), workspace().placing
     pieces = pieces_of(movable.placement, _marks(movable.placement.graph, view, movable.placement))
     block, target = number_in(asked, "block"), number_in(asked, "target")

@@ -55,7 +55,7 @@ _HELP = {
 
 @unbroken
 def _do(change: Callable[[Placing], Placing]) -> None:
-    """Make a change. This is a callback, so it runs before the page and all of the page shows the result."""
+    """Make a change. This callback runs before the page, so that all of the page shows the result."""
     state = session().of(PlacementState)
     state.complaint = ""
     try:

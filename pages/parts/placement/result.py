@@ -1,4 +1,4 @@
-"""A placement on the screen: verdict, numbers, memory, and the buttons for files and for scheduling."""
+"""Show a placement: verdict, numbers, memory, and the buttons for files and for scheduling."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tessel_core.workbench.planning import halves_source, has_weight_gradients, 
 
 
 def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
-    """Show the verdict on the placement. If the latest search found none, show why before it."""
+    """Show the verdict on the placement. If the latest search found no placement, show the reason first."""
     failed = None if placing.outcome is None else outcome_verdict(placing.outcome)
     if failed is not None:
         say(failed)
@@ -58,7 +58,7 @@ def placement_files() -> None:
     with st.popover("File", icon=":material/draft:"):
         _export(workspace().placing)
         take_file("upload-placement")
-        st.caption("Open a tessel-placement file of this graph and mesh, or a published expert split of this graph.")
+        st.caption("Open a tessel-placement file for this graph and mesh, or a published expert split of this graph.")
 
 
 def _export(placing: Placing) -> None:

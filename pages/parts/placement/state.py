@@ -23,7 +23,7 @@ class PlacementState:
     joint: JointConfig | None = None
     """Options of the joint search. None: the defaults."""
     split_weights: bool = False
-    """Whether weight gradients become blocks of their own in a plan."""
+    """Whether weight gradients become separate blocks of a plan."""
     complaint: str = ""
     """Why the latest move was refused, in one sentence."""
     dropped: str = ""

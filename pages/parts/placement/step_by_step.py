@@ -27,7 +27,10 @@ _FILLING = st.components.v2.component(
 
 
 def step_by_step() -> None:
-    """Show the table of the open graph for the user to fill. For a large graph, show why not and offer the slides."""
+    """Show the table of the open graph for the user to fill.
+
+    If the graph is too large, show the reason and offer the slides.
+    """
     placing = workspace().placing.wanting(THROUGHPUT, contiguous=True)
     try:
         table = filling(placing.problem)

@@ -214,7 +214,7 @@ def _closely(looked: Looked, number: int) -> None:
         _neighbours(looked, key_after, found_after, "No operation uses its result.")
 
 
-_CLICK = "Select a row to go there."
+_CLICK = "Select a row to go to that operation."
 
 
 def _runs(looked: Looked, number: int) -> None:

@@ -28,7 +28,7 @@ def show_progress(run: Run[Any]) -> None:
     """Show the phase of a running search, and the best step so far."""
     news = run.progress
     best = "" if news is None or news.objective is None else f", best step {show_time(float(news.objective), 's')}"
-    st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'begins')}{literal(best)}")
+    st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'starting')}{literal(best)}")
 
 
 def show_answer(found: Recommendation, name: str) -> None:
@@ -53,7 +53,10 @@ def show_answer(found: Recommendation, name: str) -> None:
 
 
 def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
-    """Draw the front as a table, and return the candidate of the selected row; the fastest if none is selected."""
+    """Draw the Pareto front as a table.
+
+    Return the candidate of the selected row, or the fastest if no row is selected.
+    """
     st.markdown("**Best trade-offs of step time and memory**")
     rows = pd.DataFrame([_row(each) for each in front])
     key = f"recommend-front-{len(front)}-{front[0].strategy}"
@@ -100,7 +103,7 @@ def _look(question: Question, chosen: Candidate) -> Look:
 
 
 def _closely(question: Question, chosen: Candidate, name: str) -> None:
-    """Show memory by part, launch files, links to other pages, the timeline and the price tags."""
+    """Show memory by part, launch files, links to other pages, the timeline and the gains from changes."""
     known = _look(question, chosen)
     searched = shorter_order(known.plan, known.schedule, chosen.strategy)
     memory, files = st.columns([7, 5], gap="large")

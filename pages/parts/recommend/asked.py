@@ -73,7 +73,7 @@ def _model() -> tuple[str, Family, dict[str, Any]]:
 
 @lru_cache(maxsize=16)
 def _of_config(text: str) -> tuple[str, dict[str, Any]]:
-    from tessel_core.networks.huggingface import config_network  # late: most people choose a preset
+    from tessel_core.networks.huggingface import config_network  # imported here, because most people choose a preset
 
     found = config_network(text.encode(), str(PurePath("config.json")))
     return found.family, sizes_said(found.family, found.spec)
@@ -109,12 +109,12 @@ def _ranges(mesh: DeviceMesh) -> tuple[DeviceMesh, SearchRanges]:
     if room is not None:
         most = gigabytes(room)
         name, unit = "Memory of each GPU (GB)", f"recommend-memory-{most}"
-        taken = st.slider(name, 1, most, most, key=unit, help="Drag it down until nothing fits.")
+        taken = st.slider(name, 1, most, most, key=unit, help="Lower it to see when no strategy fits.")
         mesh = mesh if taken == most else _with_memory(mesh, taken)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         numbers = {
             "tensor": _range("Tensor", "", "all that divide a node"),
-            "context": _range("Context", "", "where samples are long"),
+            "context": _range("Context", "", "for long samples"),
             "expert": _range("Expert", "", "all that divide"),
             "pipeline": _range("Pipeline", "", "all that divide"),
             "stages_per_device": _range("Stages per device", "1,2,4"),

@@ -35,11 +35,11 @@ class RunState:
     report: RunReport | None = None
     """Result of the latest run that ended."""
     complaint: str = ""
-    """Why the latest run failed. Empty if it did not."""
+    """Reason why the latest run failed. Empty if it did not fail."""
     config: RunConfig = field(default_factory=RunConfig)
     measure: bool = True
     adopted: bool = False
-    """Whether this tab has looked for a run that was in progress before a reload."""
+    """Whether this tab has already looked for a run that was in progress before a reload."""
     of_workspace: ClassVar[bool] = True
 
 
@@ -147,7 +147,7 @@ def take_answer() -> None:
 
 
 def shown() -> RunReport | None:
-    """Return the run to show: the latest of this tab, or else the one saved with the workspace."""
+    """Return the run to show. This is the latest run of this tab, or else the run saved with the workspace."""
     kept = workspace().ran
     return session().of(RunState).report or (None if kept is None else _from_kept(kept))
 

@@ -1,4 +1,4 @@
-"""A run on the screen: verdict, measured and predicted times, and the largest differences."""
+"""Show a run: verdict, measured and predicted times, and the largest differences."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _AGAIN = "Open a new workspace whose plan has the measured durations and lags in
 
 
 def run_progress(run: Run[RunReport]) -> None:
-    """Show a running run live, with a button to stop it."""
+    """Show the progress of a run, with a button to stop it."""
     question = session().of(RunState).question
     assert question is not None
     schedule = question.schedule

@@ -1,4 +1,4 @@
-"""A schedule on the screen: verdict, numbers, pictures, and the export menu."""
+"""Show a schedule: verdict, numbers, pictures, and the export menu."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _leads_on(report: ScheduleReport) -> None:
 
 def _is_placed() -> bool:
     """Return whether the plan was made from the open placement of a network."""
-    from tessel_core.workbench.placed_step import shows_placement  # late: few visits need it
+    from tessel_core.workbench.placed_step import shows_placement  # imported here, because few visits need it
 
     return "placement of" in workspace().source and shows_placement(workspace().placing, workspace().source)
 
@@ -126,8 +126,8 @@ def _receives_switch(report: ScheduleReport) -> None:
 
 
 _RECEIVES = (
-    "A receive waits on a separate stream, as PyTorch intends, or blocks all later work of its rank. Click a gap to "
-    "see which receive causes it. To see both on one axis, use Compare."
+    "A receive waits on a separate stream, as PyTorch intends, or blocks all later work of its rank. Click idle time "
+    "to see which receive causes it. To see both on one axis, use Compare."
 )
 
 

@@ -27,7 +27,7 @@ from tessel_core.workbench.workspace import ByHand, Pin
 _MAX_RUNS = 50_000
 """Largest schedule, in runs of blocks, that can be changed by hand."""
 _WAITED_S = 2.0
-"""The page waits this long for a completion before it shows a progress panel."""
+"""Seconds that the page waits for a completion before it shows a progress panel."""
 
 
 @dataclass
@@ -45,7 +45,10 @@ class HandState:
 
 
 def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
-    """Return look and callback of the timeline while the schedule is changed by hand; otherwise None and None."""
+    """Return settings and callback of the timeline while the schedule is changed by hand.
+
+    Otherwise return None and None.
+    """
     state, schedule = session().of(HandState), report.solution
     if not changes_by_hand() or schedule is None:
         return None, None
@@ -113,7 +116,7 @@ def finishing() -> bool:
     if mode.resumes and opened is not None:
         try:
             _finish(opened, by_order=mode.completes == FINISH_IN_ORDER)
-        except InputError:  # no pins are left
+        except InputError:  # The schedule has no pins any more.
             mode.completes = ""
     mode.resumes = False
     run = answer(state.finishing)

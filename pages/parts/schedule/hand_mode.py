@@ -1,4 +1,7 @@
-"""Mode of the Schedule page: changing by hand or looking. The address keeps it, so that it survives a reload."""
+"""Mode of the Schedule page: whether the user changes the schedule by hand.
+
+The address keeps it, so that it survives a reload.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class HandMode(InAddress):
         return {"hand": self.completes or ON} if self.on else {}
 
     def step_back(self, written: Address, address: Address) -> None:
-        """Do nothing: the mode is not a step in the browser's history."""
+        """Do nothing. The mode adds no entry to the browser's history, so Back does not change it."""
 
     @property
     def on(self) -> bool:

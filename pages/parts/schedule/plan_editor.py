@@ -42,13 +42,13 @@ class PlanState:
     """State of the plan's picture."""
 
     refused: str = ""
-    """Why the latest change in the picture was refused. Empty if it was made."""
+    """Reason why the latest change in the picture was refused. Empty if it was accepted."""
     of_workspace: ClassVar[bool] = True
 
 
 @dataclass
 class Beside:
-    """Latest answer for the plan. It stays beside the plan until the next one."""
+    """Latest answer for the plan. It stays on the screen until the next answer."""
 
     report: ScheduleReport | None = None
     of_workspace: ClassVar[bool] = True

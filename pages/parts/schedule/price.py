@@ -1,4 +1,4 @@
-"""Gain from more memory, faster links or a moved layer. A search finds each."""
+"""Show the gain from more memory, faster links or a moved layer. A search of each changed plan finds its gain."""
 
 from __future__ import annotations
 

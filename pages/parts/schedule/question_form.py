@@ -51,7 +51,7 @@ def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> b
         st.rerun()
     objection = why_not(workspace())
     icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
-    key = session().key("begin")  # the label changes, so a key keeps it the same button
+    key = session().key("begin")  # The label changes, so a key keeps it the same button for Streamlit.
     pressed = button(
         begins(scheduler),
         place=places[3],

@@ -42,7 +42,7 @@ def opening() -> None:
 
 
 def _find() -> None:
-    """Draw the known half first, and start the search in the next run, so that it does not delay the first picture."""
+    """Draw the known schedule first. Start the search in the next run, so that it does not delay the first picture."""
     state = session().of(_Opening)
     if state.drawn and not (_run() or start_search(_searched())).running:
         st.rerun()
@@ -69,7 +69,7 @@ def _draw(searched: ScheduleReport | None) -> None:
             (f"Searched, M-shaped placement: {_idle(lower)}", lower or _nothing_yet()),
         )
         if not small_timeline(both, "opening"):
-            from tessel_core.charts.comparison import Shown, compared  # late: plotly loads slowly
+            from tessel_core.charts.comparison import Shown, compared  # imported here, because plotly loads slowly
 
             picture(compared([Shown(*each) for each in both]), "opening")
 

@@ -1,4 +1,4 @@
-"""The best configuration of a sweep for each objective as a card, with its value and its bottleneck."""
+"""Show a card for each objective of a sweep: its best configuration, with its value and its bottleneck."""
 
 from __future__ import annotations
 

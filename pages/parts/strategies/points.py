@@ -103,7 +103,7 @@ _PARETO = (
 
 
 def _why(found: GridResult) -> None:
-    """Show the choice of the reason by which the infeasible configurations are filtered."""
+    """Show the choice of a reason. Only the configurations that are infeasible for that reason are listed."""
     tab, kinds = session().of(StrategyState), found.reason_kinds
     titles = {ALL: "for any reason", **{kind: f"{kind} ({len(numbers):,})" for kind, numbers in kinds.items()}}
     key = session().key("strategies-why")

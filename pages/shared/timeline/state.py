@@ -18,11 +18,11 @@ _TICK = "[0-9]{1,16}"
 _SPAN = f"{_TICK}-{_TICK}"
 PARTS: Mapping[str, tuple[str, str]] = {
     "time": (_SPAN, "two numbers of ticks, as in 120-480"),
-    "at": (PLACE, "a run as in 3.17, a gap as in g2.718 or a range as in r120-480"),
+    "at": (PLACE, "a run as in 3.17, an idle time as in g2.718 or a range as in r120-480"),
     "on": ("[1-9][0-9]{0,2}", "the number of a schedule"),
     "colour": ("kind|micro-batch|block|chunk", "one of kind, micro-batch, block, chunk"),
     "lanes": ("capacity|held", "one of capacity, held"),
-    "marks": (rf"{_SPAN}(\.{_SPAN}){{0,7}}", "up to eight stretches of time, as in 120-480.500-600"),
+    "marks": (rf"{_SPAN}(\.{_SPAN}){{0,7}}", "up to eight time ranges, as in 120-480.500-600"),
 }
 """Maps each key of the address to the pattern of its value and a description of it."""
 

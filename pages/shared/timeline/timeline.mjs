@@ -12,7 +12,7 @@ import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
 
-const REPEATED = "Repeated stretch";
+const REPEATED = "Repetend";
 export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "block", chunk: "chunk" };
 export const LANES = { capacity: "of capacity", held: "of what is held" };
 const AT_REST_MS = 400;
@@ -307,7 +307,7 @@ class Timeline {
     this.finishes = button(this.hands, "Finish from here", "Search for the best completion around the pins", () => this.change({ does: "finish", by_order: this.keeps.value === "order" }));
     this.finder = put(views, "input", "find");
     this.finder.type = "search";
-    this.finder.setAttribute("aria-label", "Find a block of a micro-batch, the longest hole on a device, or the peak of a device");
+    this.finder.setAttribute("aria-label", "Find a block of a micro-batch, the longest idle time on a device, or the peak of a device");
     this.finder.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Enter") this.ask(this.finder.value);
@@ -358,7 +358,7 @@ class Timeline {
     this.laneSelect.value = this.memoryTo;
     const { traced } = this.model;
     this.finder.hidden = traced || Boolean(this.model.changing); // the Program page has its own search
-    if (!traced) this.finder.placeholder = `Find: ${this.model.blocks.at(-1).name} of 0, longest hole on ${this.model.devices[0].name} \u2026`;
+    if (!traced) this.finder.placeholder = `Find: ${this.model.blocks.at(-1).name} of 0, longest idle time on ${this.model.devices[0].name} \u2026`;
     this.keys.textContent = "";
     const { stages, moves, changing, verdict, refused } = this.model;
     this.root.classList.toggle("by-hand", Boolean(stages || moves || changing));
@@ -781,7 +781,7 @@ class Timeline {
   }
 
   phaseOf(row, { phase } = this.model) {
-    return phase ? `, ${["warmup", "repeated stretch", "cooldown"][phase[row]]}` : "";
+    return phase ? `, ${["warmup", "repetend", "cooldown"][phase[row]]}` : "";
   }
 
   runsAsLinks(facts, name, found, from) {

@@ -1,1 +1,1 @@
-"""The layered drawing of an operator graph."""
+"""Layered drawing of an operator graph."""

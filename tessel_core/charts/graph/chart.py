@@ -1,4 +1,4 @@
-"""Layered drawing of an operator graph, with hover texts, zoom and selection."""
+"""Draw an operator graph in layers, with hover texts, zoom and selection."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ _WIDTH = 1_150
 """Width of a picture on a small screen, in pixels."""
 _MIN_HEIGHT, _MAX_HEIGHT = 420, 1_400
 _PIXELS_PER_MARK = 24 * 24
-"""Area of a mark with the lines around it, in square pixels."""
+"""Area in square pixels of a mark (the symbol of an operator or group) and the lines around it."""
 _LARGEST_LANE, _SMALLEST_LANE = 46.0, 3.0
 _TOP, _BOTTOM = 34, 16
 _MOVED, _INSIDE, _KEPT = "between devices", "tensors", "kept for the backward pass"
 _MAX_LINES = 14_000
 """Limit of lines in all traces together, about half a megabyte."""
 _ROW_STRIDE = 1e6
-"""Larger than the width of any drawing, so that positions of different lanes do not overlap."""
+"""Distance between lanes of different rows in sort keys.
+
+It is larger than the width of any drawing, so that positions of different lanes do not overlap.
+"""
 _THIN_ABOVE = 3_000
-"""Drawings with more lines use thin ones."""
+"""Number of lines above which a drawing uses thin lines."""
 
 
 def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: Placement | None = None) -> go.Figure:
@@ -75,7 +78,7 @@ def selected_operators(
 
 
 def _ground(layout: Layout, between_rows: int) -> list[dict[str, Any]]:
-    """Return shapes: a faint background for backward marks, and a faint line between rows."""
+    """Return background shapes: a faint area behind backward marks, and a faint line between rows."""
     across = {"x0": -0.7, "x1": layout.width - 0.3, "layer": "below"}
     band = {"type": "rect", **across, "fillcolor": FAINT, "line": {"width": 0}}
     bands = [{**band, "y0": row.middle - 0.6, "y1": row.bottom - 0.4} for row in layout.rows if row.bottom > row.middle]
@@ -94,9 +97,10 @@ def _finish(figure: go.Figure, pixels: int) -> go.Figure:
 
 
 def _edge_traces(marked: MarkedGraph, layout: Layout, placement: Placement | None) -> list[go.Scatter]:
-    """Return the lines: tensors kept for the backward pass at the bottom, tensors between devices on top.
+    """Return the traces of lines.
 
-    If there are too many lines, the longest are left out, and the legend says so.
+    Tensors kept for the backward pass are at the bottom, and tensors between devices on top. If there are too many
+    lines, the longest are left out, and the legend counts them.
     """
     moves = _moving(marked, layout, placement)
     thin = len(layout.lines) > _THIN_ABOVE
@@ -129,7 +133,7 @@ def _moving(marked: MarkedGraph, layout: Layout, placement: Placement | None) ->
 
 
 def _trace(name: str, lines: NDArray[np.float64], room: int, look: dict[str, Any]) -> go.Scatter:
-    """Return a trace of the shortest lines, up to `room`."""
+    """Return a trace of at most `room` lines, the shortest ones."""
     left_out = len(lines) - room
     if left_out > 0:
         length = np.hypot(lines[:, 2] - lines[:, 0], lines[:, 3] - lines[:, 1])
@@ -141,7 +145,7 @@ def _trace(name: str, lines: NDArray[np.float64], room: int, look: dict[str, Any
 
 
 def _joined(lines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Join horizontal lines that continue each other, and likewise vertical ones. The picture stays the same."""
+    """Join horizontal lines that meet end to end, and join vertical lines likewise. The picture stays the same."""
     swapped = [1, 0, 3, 2]
     return _levels_joined(_levels_joined(lines)[:, swapped])[:, swapped]
 
@@ -161,7 +165,7 @@ def _levels_joined(lines: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _drawn(lines: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the coordinates of all ends, with a gap after each line."""
+    """Return the coordinates of all line ends, with a gap after each line."""
     gap = np.full(len(lines), np.nan)
     x = np.stack([lines[:, 0], lines[:, 2], gap], axis=1).ravel()
     y = np.stack([lines[:, 1], lines[:, 3], gap], axis=1).ravel()

@@ -1,4 +1,4 @@
-"""Colours of the marks, and the entries of their legend."""
+"""Choose the colours of the marks (symbols of operators or groups), and the entries of the legend."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Key = TypeVar("Key", int, str)
 
 _NOT_KNOWN = "not known"
 _MAX_KINDS = 8
-"""Number of operator kinds with a separate colour, the most frequent ones."""
+"""Number of operator kinds that get their own colour. These are the most frequent kinds."""
 _MAX_LEGEND_ENTRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Tint:
-    """Marks of one colour, with the name for the legend. Empty: no legend entry."""
+    """Marks of one colour, with the name of the colour in the legend. An empty name gives no legend entry."""
 
     name: str
     colour: str
@@ -31,7 +31,7 @@ class Tint:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """Marks coloured by an amount. The title names its unit."""
+    """Marks coloured by an amount, such as time. The title names its unit."""
 
     title: str
     marks: tuple[int, ...]
@@ -39,7 +39,7 @@ class Gradient:
 
 
 def colours_of(marked: MarkedGraph, view: GraphView, placement: Placement | None) -> tuple[list[Tint], Gradient | None]:
-    """Return the colours of all marks. Each mark is in one tint or in the gradient."""
+    """Return the colours of all marks. Each mark belongs to one tint or to the gradient."""
     if view.colour_by in (ColourBy.TIME, ColourBy.FLOPS, ColourBy.MEMORY):
         return _by_amount(marked, view)
     if view.colour_by is ColourBy.DEVICE and placement is not None:
@@ -57,7 +57,10 @@ def devices_of(mark: Mark, placement: Placement) -> tuple[int, ...]:
 
 
 def amount_of(operators: Iterable[Operator], what: ColourBy, kind: str) -> float | None:
-    """Return the sum of time on `kind`, FLOPs or bytes of memory of the operators. None if no amount is known."""
+    """Return the sum over operators of their time on `kind`, FLOPs or bytes of memory.
+
+    None if no operator's amount is known.
+    """
     known = [amount for each in operators if (amount := _amount(each, what, kind)) is not None]
     return sum(known) if known else None
 
@@ -111,7 +114,7 @@ def _by_colour_class(marked: MarkedGraph) -> list[Tint]:
 
 
 def _by_direction(marked: MarkedGraph) -> list[Tint]:
-    """Return one tint per direction. With only one direction, the legend needs no name."""
+    """Return one tint per direction. If all marks have one direction, the tint has no name in the legend."""
     training = any(mark.backward for mark in marked.marks)
     sides = ((BlockKind.FORWARD, False), (BlockKind.BACKWARD, True))
     found = [(kind, tuple(i for i, mark in enumerate(marked.marks) if mark.backward is back)) for kind, back in sides]
@@ -119,7 +122,7 @@ def _by_direction(marked: MarkedGraph) -> list[Tint]:
 
 
 def _if_few(names: Mapping[Key, str], most: int = _MAX_LEGEND_ENTRIES) -> dict[Key, str]:
-    """Return the names for the legend. They are empty if there are more than `most`."""
+    """Return the names for the legend. If there are more than `most`, all names are empty."""
     return {key: name if len(names) <= most else "" for key, name in names.items()}
 
 

@@ -13,24 +13,24 @@ from tessel_core.model import CPU, OperatorGraph, Placement
 from tessel_core.model.checks import circles, quotient
 
 OVERVIEW_ABOVE = 150
-"""Graphs with more operators are first shown grouped."""
+"""Number of operators above which a graph is first shown in groups."""
 _MIN_OVERVIEW_MARKS = 4
-"""An overview with fewer marks is not useful."""
+"""Least number of marks of a useful overview."""
 
 
 class GroupBy(StrEnum):
-    """What one mark of the drawing stands for."""
+    """Property by which operators are grouped into marks of the drawing."""
 
     OPERATOR = "operator"
     LAYER = "layer"
-    """Leading parts of the operators' names, up to a depth."""
+    """First parts of the operators' names, up to a depth."""
     COLOUR = "colour class"
     DEVICE = "device"
-    """Devices of a placement. Without a placement, operators."""
+    """Devices of a placement. Without a placement, operators are not grouped."""
 
 
 class ColourBy(StrEnum):
-    """Property that a mark's colour shows."""
+    """Property of an operator that a mark's colour shows."""
 
     DIRECTION = "direction"
     DEVICE = "device"
@@ -43,7 +43,7 @@ class ColourBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphView:
-    """Grouping, colours and selection of a drawing. Names are names of operators, except in `expanded`."""
+    """Settings of a drawing: grouping, colours and selection. Sets of names contain operators, except in `expanded`."""
 
     group_by: GroupBy = GroupBy.OPERATOR
     depth: int = 1
@@ -52,10 +52,10 @@ class GraphView:
     """Keys of expanded groups. A layer shows its sublayers; another group shows its operators."""
     colour_by: ColourBy = ColourBy.DIRECTION
     highlight: frozenset[str] = frozenset()
-    """Operators to highlight. If there are any, all others are dimmed."""
+    """Operators to highlight. If the set is not empty, all other operators are dimmed."""
     pinned: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
-    """Operators to draw. Empty: all."""
+    """Operators to draw. If the set is empty, all operators are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +72,37 @@ class Mark:
 
 @dataclass(frozen=True)
 class MarkedGraph:
-    """Marks in the order of their first operators. The arcs between them are unique and form no cycle."""
+    """Marks of a graph, and arcs between them.
+
+    Marks are in the order of their first operators. Arcs are unique and form no cycle.
+    """
 
     graph: OperatorGraph
     marks: tuple[Mark, ...]
 
     @cached_property
     def mark_of(self) -> dict[int, int]:
-        """Index of the mark of each drawn operator."""
+        """Index of the mark that shows each drawn operator."""
         return {member: i for i, mark in enumerate(self.marks) for member in mark.members}
 
     @cached_property
     def arcs(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of marks, with a tensor from the first to the second."""
+        """Pairs of marks. A tensor goes from the first mark to the second."""
         return tuple(dict.fromkeys(self.arc_of.values()))
 
     @cached_property
     def arc_of(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Pair of marks for each arc of the graph whose ends are in different drawn marks."""
+        """Pair of marks for each arc of the graph that connects two different marks."""
         at = self.mark_of
         pairs = ((arc, (at.get(arc[0], -1), at.get(arc[1], -1))) for arc in self.graph.arcs)
         return {arc: ends for arc, ends in pairs if min(ends) >= 0 and ends[0] != ends[1]}
 
     @cached_property
     def mates(self) -> tuple[tuple[int, ...], ...]:
-        """Forward marks that each backward mark mirrors, from `forward_of` or else from the colocated operators."""
+        """Forward marks that each backward mark mirrors.
+
+        They follow from `forward_of`, or else from the colocated operators.
+        """
         found: list[set[int]] = [set() for _ in self.marks]
         operators, graph = self.graph.operators, self.graph
         for member, mark in self.mark_of.items():
@@ -132,7 +138,10 @@ def marked(graph: OperatorGraph, view: GraphView, placement: Placement | None = 
 
 
 def overview(graph: OperatorGraph) -> GraphView:
-    """Return the first view of a graph: operators of a small graph, layers or colour classes of a large one."""
+    """Return the view in which a graph is first shown.
+
+    A small graph shows operators, and a large graph shows layers or colour classes.
+    """
     whole = GraphView()
     if len(graph.operators) <= OVERVIEW_ABOVE:
         return whole
@@ -146,7 +155,7 @@ def overview(graph: OperatorGraph) -> GraphView:
 
 
 def layer_names(graph: OperatorGraph) -> list[str]:
-    """Return the layer of each operator, according to its name. Empty if its name has none."""
+    """Return the layer of each operator, taken from its name. Empty if the name contains no layer."""
     return _folder_keys(graph, GraphView())
 
 
@@ -165,7 +174,7 @@ def _mark(
 
 
 def _keys(graph: OperatorGraph, view: GraphView, placement: Placement | None) -> list[str]:
-    """Return the key of each operator's group. Empty for a single operator."""
+    """Return the key of each operator's group. The key is empty if the operator is a mark by itself."""
     if view.group_by is GroupBy.LAYER:
         return _folder_keys(graph, view)
     keys = [""] * len(graph.operators)
@@ -185,12 +194,15 @@ def _folder_keys(graph: OperatorGraph, view: GraphView) -> list[str]:
 
 
 def _shared_length(one: list[str], other: list[str]) -> int:
-    """Return the number of leading parts that two paths share. For the first and last path, all paths share them."""
+    """Return the number of leading parts that two paths share.
+
+    If paths are sorted, the first and the last path share only what all paths share.
+    """
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _opened(path: list[str], depth: int, expanded: frozenset[str]) -> str:
-    """Return the key of the first layer at `depth` or deeper that is not expanded. Empty if all are."""
+    """Return the key of the first layer at `depth` or deeper that is not expanded. Empty if all layers are expanded."""
     for deep in range(depth, max(depth, len(path)) + 1):
         key = "/".join(path[:deep])
         if key not in expanded:
@@ -213,7 +225,7 @@ def short_name(name: str) -> str:
 
 
 def _without_circles(graph: OperatorGraph, groups: Sequence[list[int]]) -> list[list[list[int]]]:
-    """Return the pieces of each group. A group that lies on no cycle is one piece."""
+    """Cut each group into pieces that form no cycle with other groups. A group on no cycle stays whole."""
     group_of = {member: g for g, members in enumerate(groups) for member in members}
     arcs = [(group_of[a], group_of[b]) for a, b in graph.arcs if a in group_of and b in group_of]
     pieces = [[members] for members in groups]
@@ -225,9 +237,9 @@ def _without_circles(graph: OperatorGraph, groups: Sequence[list[int]]) -> list[
 
 
 def _runs(graph: OperatorGraph, group_of: dict[int, int], within: set[int]) -> list[list[int]]:
-    """Return `within` in topological order, cut where the group changes. Such pieces form no cycle.
+    """Return the operators `within` in topological order, cut where the group changes.
 
-    The order stays in one group as long as possible.
+    Such pieces form no cycle. The order stays in one group as long as possible.
     """
     waiting = {i: sum(before in within for before in graph.predecessors[i]) for i in sorted(within)}
     ready: dict[int, deque[int]] = {}

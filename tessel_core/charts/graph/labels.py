@@ -1,4 +1,4 @@
-"""Text of the drawing: names below marks and above rows, where they fit, and hover texts."""
+"""Text of the drawing: hover texts, and names below marks and above rows where space allows."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from tessel_core.model import Operator, OperatorGraph, Placement
 from tessel_core.units import show_flops, show_memory, show_time
 
 LABEL_SIZE, LABEL_PX = 10, 15
-"""Height in pixels of letters, and of a label below its mark."""
+"""Height of letters, and height of a label below its mark, in pixels."""
 LAYER_SIZE, LANES_OF_LAYERS = 9, 2
 """Height of letters in pixels, and number of free lanes above a row for the names of layers."""
 _MAX_LABELLED, _MAX_LAYERED = 150, 5_000
-"""Largest number of marks with a label each, and with the names of layers above rows."""
+"""Largest number of marks that get a label each, and largest number with names of layers above the rows."""
 _MAX_LAYER_NAMES = 300
 _BACKWARD = "/backward"
-"""Suffix of a backward operator's name after its forward operator's name."""
+"""Suffix that a backward operator's name adds to the name of its forward operator."""
 _LETTER_PIXELS = 6.0
-"""Width of a letter in a label."""
+"""Width of a letter in a label, in pixels."""
 _MIN_LANE_PIXELS, _MIN_LETTERS, _MAX_LETTERS = 24, 5, 26
-"""Height of a lane with room for labels, and limits for the letters of a label."""
+"""Least height in pixels of a lane with labels, and least and largest number of letters of a label."""
 
 _MAX_DETAILED = 5_000
-"""With more marks, hover texts have only names, so that a picture stays below two megabytes."""
+"""Largest number of marks with detailed hover texts.
+
+With more marks, hover texts have only names, so that a picture stays below two megabytes.
+"""
 _NAME_LETTERS, _BRIEF_LETTERS = 60, 24
-"""Letters of a name in detailed hover texts, and in brief ones."""
+"""Largest number of letters of a name in detailed hover texts, and in brief ones."""
 _MAX_LISTED = 6
 
 
@@ -75,14 +78,18 @@ def _shortened(name: str, letters: int) -> str:
 
 
 def names_layers(marked: MarkedGraph) -> bool:
-    """Return whether to show names of layers above rows: if marks are too many for labels and have layers."""
+    """Return whether to show names of layers above rows.
+
+    This is so if there are too many marks for labels and marks belong to layers.
+    """
     return _MAX_LABELLED < len(marked.marks) <= _MAX_LAYERED and any(layer_names(marked.graph))
 
 
 def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[dict[str, Any]]:
-    """Return annotations above the rows: the name of each layer where it begins, unless names would overlap.
+    """Return annotations above the rows.
 
-    A layer that continues from the row above is named again if this leaves room for the next name.
+    Each layer is named where it begins, unless names would overlap. A layer that continues from the row above is named
+    again if this leaves space for the next name.
     """
     shown: list[dict[str, Any]] = []
     named: set[str] = set()
@@ -126,7 +133,10 @@ def _annotation(text: str, x: int, y: float) -> dict[str, Any]:
 
 
 def _free_columns(layout: Layout) -> list[int]:
-    """Return, for each mark, the columns to the nearest mark on its lane, or twice those to the edge."""
+    """Return, for each mark, its distance in columns to the nearest mark on its lane.
+
+    Without a neighbour, return twice the distance to the edge.
+    """
     lanes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for mark, (x, y) in enumerate(zip(layout.x.tolist(), layout.y.tolist(), strict=True)):
         lanes[y].append((x, mark))

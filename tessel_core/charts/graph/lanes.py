@@ -1,7 +1,8 @@
-"""Lanes of a layered drawing: first an order within each column with few crossings, then lanes with straight lines.
+"""Assign the marks of a layered drawing to lanes (horizontal lines).
 
-Barycentre sweeps (Sugiyama, Tagawa, Toda 1981) order the marks and the bends of long tensors. Then each column moves as
-near to its neighbours' lanes as its order allows: an isotonic regression (pool adjacent violators).
+First, order the marks of each column so that few lines cross. Barycentre sweeps (Sugiyama, Tagawa, Toda 1981) order the
+marks and the bends of long tensors. Then move each column as near to its neighbours' lanes as its order allows, so that
+lines are straight. This is an isotonic regression (pool adjacent violators).
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass
 from tessel_core.model.checks import grouped
 
 _MAX_STEPS = 400_000
-"""Limit of steps of all sweeps together, about a third of a second."""
+"""Largest number of steps of all sweeps together. They take about a third of a second."""
 _MAX_SWEEPS, _MIN_SWEEPS = 24, 3
 _NEARBY_COLUMNS = 12
 
 
 Points = Sequence[tuple[int, ...]]
-"""For each point, other points."""
+"""For each point, the points that it is connected to."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,10 @@ def lanes_of(wires: Wires) -> list[int]:
 
 
 def _room(columns: list[list[int]]) -> list[int]:
-    """Return how far each column may reach from the middle lane: as far as the tallest one nearby, to avoid drift."""
+    """Return how far each column may extend from the middle lane.
+
+    The limit is the height of the tallest column nearby, so that the drawing does not drift.
+    """
     heights = [len(column) for column in columns]
     return [max(heights[max(0, i - _NEARBY_COLUMNS) : i + _NEARBY_COLUMNS + 1]) // 2 + 1 for i in range(len(columns))]
 
@@ -89,7 +93,10 @@ def _least_crossed(points: Sequence[Sequence[int]], left: Points, right: Points,
 
 
 def _number(column: list[int], place: list[float]) -> None:
-    """Set the places of a column's points, counted from its middle, so that columns of different heights compare."""
+    """Set the positions of a column's points, counted from its middle.
+
+    So positions in columns of different heights are comparable.
+    """
     for i, point in enumerate(column):
         place[point] = i - (len(column) - 1) / 2
 
@@ -134,6 +141,9 @@ def _straighten(
 
 
 def _median(lanes: list[int]) -> int:
-    """Return the median. Of two candidates, take the one nearer to the middle lane, so that drawings do not drift."""
+    """Return the median.
+
+    If two values are in the middle, return the value nearer to the middle lane, so that drawings do not drift.
+    """
     ordered = sorted(lanes)
     return min(ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2], key=abs)

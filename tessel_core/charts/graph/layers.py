@@ -1,6 +1,7 @@
-"""Columns of a layered drawing: forward operators from left to right, backward ones from right to left.
+"""Assign the marks of a layered drawing to columns.
 
-This is the first step of Sugiyama's method (Sugiyama, Tagawa, Toda 1981), with longest paths.
+Forward operators go from left to right, backward operators from right to left. This is the first step of Sugiyama's
+method (Sugiyama, Tagawa, Toda 1981), with longest paths.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ IntArray = NDArray[np.int64]
 Arcs = Sequence[tuple[int, int]]
 
 _MIN_COLUMN_LIMIT, _COLUMN_LIMIT_FACTOR = 12, 1.5
-"""The limit of marks per column is the larger of the first, and the second times the square root of all marks."""
+"""Constants of the limit of marks per column.
+
+The limit is the larger of the first, and the second times the square root of the number of marks.
+"""
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Direction of each mark's tensors."""
+    """Direction in which each mark's tensors are drawn."""
 
     backward: tuple[bool, ...]
     comes_back: bool
@@ -33,7 +37,11 @@ class Directions:
 
     @classmethod
     def of(cls, arcs: Arcs, backward: Sequence[bool], mates: Sequence[Sequence[int]]) -> Directions:
-        """Draw the backward pass from right to left, unless most of its arcs run along those of the mirrored marks."""
+        """Choose the directions.
+
+        The backward pass goes from right to left, unless most of its arcs have the same direction as those of the
+        mirrored marks.
+        """
         before = grouped(len(backward), ((target, source) for source, target in arcs))
         place = {mark: i for i, mark in enumerate(topological_order(before))}
         pairs = [(mates[a][0], mates[b][0]) for a, b in arcs if mates[a] and mates[b]]
@@ -45,7 +53,7 @@ class Directions:
         return self.backward[mark] and self.comes_back
 
     def rightward(self, arcs: Arcs) -> list[tuple[int, int]]:
-        """Return the arcs between marks of one direction, left end first."""
+        """Return the arcs between marks of one direction, each with its left end first."""
         one_way = ((a, b) for a, b in arcs if self.backward[a] == self.backward[b])
         return [(b, a) if self.leftward(a) else (a, b) for a, b in one_way]
 
@@ -78,7 +86,10 @@ def _pulled(
     mates: Sequence[Sequence[int]],
     reflections: Sequence[Sequence[int]],
 ) -> int:
-    """Return a column for `v` further right: above its mirror marks, or next to its consumers if arcs get shorter."""
+    """Return a column for `v` further right.
+
+    It is above the mirror marks of `v`, or next to its consumers if arcs get shorter.
+    """
     room = min((column[u] - 1 for u in after[v]), default=None)
     if reflections[v]:
         over = min(column[u] for u in reflections[v])

@@ -19,16 +19,19 @@ from tessel_core.charts.graph.layers import Arcs, Directions, IntArray, columns_
 from tessel_core.model.checks import grouped
 
 _BETWEEN_BANDS = 1
-"""Free lanes between the two bands of a row."""
+"""Number of free lanes between the forward and the backward band of a row."""
 _MAX_ROWS = 120
 _COLUMN_ASPECT = 1.5
-"""Width of a column over height of a lane, so that labels fit."""
+"""Width of a column divided by height of a lane. It leaves space for labels."""
 _STUB_COLUMNS = 0.45
-"""Length of each visible end of an interrupted line."""
+"""Length in columns of each visible end of an interrupted line."""
 _MAX_MIRROR_COLUMNS = 6
-"""Longest line from a forward mark to its mirror. Longer ones are interrupted, because they would cross others."""
+"""Longest line in columns from a forward mark to its backward mark.
+
+A longer line is interrupted, because it would cross others.
+"""
 _BENDS_PER_MARK, _MAX_BENDS = 5, 25_000
-"""Approximate limits of bends. Only the two ends of longer arcs are drawn."""
+"""Approximate limits of bends, per mark and in all. If they are exceeded, long arcs are drawn as two ends."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Columns `first` to `first + columns - 1`, lanes `top` to `bottom - 1`. The backward band begins at `middle`."""
+    """Row of the drawing: columns `first` to `first + columns - 1`, and lanes `top` to `bottom - 1`.
+
+    The backward band begins at lane `middle`.
+    """
 
     first: int
     columns: int
@@ -69,16 +75,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Picture to fill: its aspect (width over height), and free lanes between rows."""
+    """Picture to fill: width divided by height, and number of free lanes between rows."""
 
     aspect: float
     between_rows: int = 1
     enough: float = 1.0
-    """Share of the height above which a lane need not grow."""
+    """Share of the height at which lanes are tall enough."""
 
 
 def layout_of(marked: MarkedGraph, frame: Frame) -> Layout:
-    """Return the layout that is largest in the frame, with as few rows as possible."""
+    """Return the layout that is largest in the frame.
+
+    If several are equally large, take the one with the fewest rows.
+    """
     return _layout(marked.arcs, tuple(mark.backward for mark in marked.marks), marked.mates, frame)
 
 
@@ -89,7 +98,7 @@ def _layout(
     mates: tuple[tuple[int, ...], ...],
     frame: Frame,
 ) -> Layout:
-    """Compute a layout. It is cached, because colours change more often than the graph."""
+    """Compute a layout. The result is cached, because colours change more often than the graph."""
     directions = Directions.of(arcs, backward, mates)
     routes = routed(arcs, directions, columns_of(arcs, directions, mates))
     lane = np.array(lanes_of(routes.wires))
@@ -108,7 +117,7 @@ def _layout(
 def _band_spans(column: IntArray, side: NDArray[np.bool_], lane: IntArray) -> IntArray:
     """Return the least and the largest lane for each column and direction, with shape (columns, 2, 2).
 
-    Without a mark, the least is larger than any lane, and the largest is smaller.
+    If a column has no mark, the least is larger than any lane, and the largest is smaller.
     """
     huge = np.iinfo(np.int64).max // 4
     spans = np.empty((int(column.max()) + 1, 2, 2), dtype=np.int64)
@@ -119,13 +128,13 @@ def _band_spans(column: IntArray, side: NDArray[np.bool_], lane: IntArray) -> In
 
 
 def _crossing(routes: Routes, column: IntArray) -> IntArray:
-    """Return, for each column, the number of lines from the previous column."""
+    """Return the number of lines that enter each column from the previous column."""
     ends = np.array([right for _, right in routes.wires.pieces], dtype=np.int64)
     return np.bincount(column[ends], minlength=int(column.max()) + 1)
 
 
 def _folded(spans: IntArray, crossing: IntArray, frame: Frame) -> IntArray:
-    """Return the first column of each row, for the rows with which the picture is largest."""
+    """Return the first column of each row. The number of rows makes the picture as large as possible."""
     count = len(spans)
     options = [_breaks(count, crossing, rows) for rows in range(1, min(count, _MAX_ROWS) + 1)]
 
@@ -150,10 +159,10 @@ def _breaks(count: int, crossing: IntArray, rows: int) -> IntArray:
 
 
 def _stacked(firsts: IntArray, spans: IntArray, between_rows: int) -> tuple[tuple[Row, ...], IntArray]:
-    """Return the rows, and the least lane of each row and direction."""
+    """Return the rows, and the smallest lane of each row and direction."""
     low = np.minimum.reduceat(spans[:, :, 0], firsts, axis=0)
     high = np.maximum.reduceat(spans[:, :, 1], firsts, axis=0)
-    heights = np.maximum(0, high - low + 1)  # without marks, the least lane is above the largest
+    heights = np.maximum(0, high - low + 1)  # Without marks, the least lane is above the largest (see `_band_spans`).
     lengths = np.diff(np.append(firsts, len(spans)))
     rows, top = [], 0
     for first, columns, (ahead, back) in zip(firsts.tolist(), lengths.tolist(), heights.tolist(), strict=True):
@@ -166,9 +175,9 @@ def _stacked(firsts: IntArray, spans: IntArray, between_rows: int) -> tuple[tupl
 def _lines(
     arcs: tuple[tuple[int, int], ...], routes: Routes, directions: Directions, at: tuple[IntArray, IntArray, IntArray]
 ) -> tuple[NDArray[np.float64], tuple[IntArray, IntArray], NDArray[np.bool_]]:
-    """Return the lines, their arcs, and whether they mirror, as in `Layout`.
+    """Return the lines, their arcs, and whether they lead to a mirror mark, as in `Layout`.
 
-    A segment within one row is one line. A segment to another row, or a long one, is drawn as its two ends.
+    A segment within one row is one line. A segment that is long or leads to another row is drawn as its two ends.
     """
     side = np.array(routes.backward)
     x, y, row = at
@@ -196,16 +205,16 @@ def _lines(
 
 @dataclass(frozen=True)
 class Routes:
-    """Paths of the arcs through points. Marks come first among the points, then bends."""
+    """Paths of the arcs. Each path leads through points: first the marks, then the bends of long arcs."""
 
     wires: Wires
-    """Columns of the forward points from left to right, then those of the backward points."""
+    """Columns of points: forward points from left to right, then backward points."""
     column: list[int]
     """Column of each point."""
     backward: list[bool]
     """Whether each point belongs to the backward pass."""
     pieces_of: list[tuple[int, ...]]
-    """Segments of each arc. Empty if it is too long, or leads from a forward to a backward mark."""
+    """Segments of each arc. Empty if the arc is too long, or leads from a forward to a backward mark."""
 
 
 def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
@@ -239,7 +248,7 @@ def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
 
 
 def _reach(arcs: Arcs, column: list[int]) -> int:
-    """Return the most columns that an arc may span, so that the number of bends stays within its limit."""
+    """Return the largest number of columns that an arc may span. Longer arcs would need too many bends."""
     spans = np.sort([column[right] - column[left] for left, right in arcs])
     if not len(spans):
         return 1

@@ -1,4 +1,4 @@
-"""Marks of the drawing as scatter points with hover texts."""
+"""Draw the marks as scatter points with hover texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tessel_core.charts.palette import COST_SCALE, STATIC, ink, slot_colour
 from tessel_core.model import Placement
 
 _LARGEST, _SMALLEST = 24.0, 3.0
-"""Diameters in pixels."""
+"""Largest and smallest diameter of a mark, in pixels."""
 _CIRCLE, _DIAMOND, _DOTTED = 0, 2, 200
 """Plotly's symbol numbers. A dotted symbol has 200 added."""
 _DIMMED, _PINNED_LARGER = 0.12, 1.35
@@ -28,7 +28,10 @@ _DIMMED, _PINNED_LARGER = 0.12, 1.35
 def mark_traces(
     shown: MarkedGraph, layout: Layout, view: GraphView, placement: Placement | None, pitch: tuple[float, float]
 ) -> list[go.Scatter]:
-    """Return one trace per colour, or one for all amounts. `pitch` is the size of a column and of a lane in pixels."""
+    """Return one trace per colour, or one trace for all marks that are coloured by an amount.
+
+    `pitch` is the size of a column and of a lane in pixels.
+    """
     looks = _Looks.of(shown, layout, view, placement, pitch)
     tints, gradient = colours_of(shown, view, placement)
     traces = [looks.trace(tint.name, tint.marks, {"color": tint.colour}, ink(tint.colour)) for tint in tints]
@@ -84,7 +87,10 @@ class _Looks:
         )
 
     def trace(self, name: str, marks: tuple[int, ...], colours: dict[str, Any], dot: str) -> go.Scatter:
-        """Return a trace of these marks, with a legend entry if it has a name. `dot` is the colour of pinned dots."""
+        """Return a trace of these marks.
+
+        It has a legend entry if it has a name. `dot` is the colour of the dots of pinned operators.
+        """
         at = np.array(marks)
         labels = [self.label[i] for i in marks]
         edge_colour = np.where(self.pinned[at], dot, self.edge_colour[at])
@@ -112,7 +118,7 @@ class _Looks:
 
 
 def _sizes(shown: MarkedGraph, column_px: float, lane_px: float) -> NDArray[np.float64]:
-    """Return the diameters of marks. Groups with more operators are larger, if there is room."""
+    """Return the diameters of marks in pixels. Groups with more operators are larger, if space allows."""
     room = lane_px - LABEL_PX if has_labels(lane_px) else lane_px
     most = min(_LARGEST, 0.72 * min(lane_px, column_px), room)
     counts = np.array([len(mark.members) for mark in shown.marks])
@@ -121,7 +127,7 @@ def _sizes(shown: MarkedGraph, column_px: float, lane_px: float) -> NDArray[np.f
 
 
 def _outline_colours(colours: NDArray[np.str_]) -> dict[str, Any]:
-    """Encode the colours as numbers with a stepped colour scale, which takes one byte per mark."""
+    """Encode the colours as numbers of a stepped colour scale. This takes one byte per mark."""
     names, number = np.unique(colours, return_inverse=True)
     if len(names) == 1:
         return {"color": str(names[0])}
@@ -144,7 +150,7 @@ def _gradient_colours(gradient: Gradient) -> dict[str, Any]:
 
 
 def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
-    """Return legend entries for diamonds and dots, unless colours already show the direction."""
+    """Return legend entries for diamonds (backward) and dots (pinned), unless colours already show the direction."""
     diamonds = view.colour_by is not ColourBy.DIRECTION and any(mark.backward for mark in shown.marks)
     entries = [("backward", _DIAMOND)] * diamonds + [("pinned", _CIRCLE + _DOTTED)] * bool(view.pinned)
     return [
@@ -160,5 +166,5 @@ def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
 
 
 def _shared(values: NDArray[Any]) -> Any:
-    """Return one value for an array of equal values, to send fewer bytes."""
+    """Return a single value if all values are equal, so that fewer bytes are sent."""
     return values[0].item() if (values == values[0]).all() else values

@@ -1,1 +1,1 @@
-"""One module per deck."""
+"""Decks of slides. Each module defines one deck."""

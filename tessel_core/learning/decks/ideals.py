@@ -1,4 +1,4 @@
-"""Placement by dynamic programming over ideals, on a graph of ten operators."""
+"""Slides on placement by dynamic programming over ideals, on a graph of ten operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One layer as a program, on one device and cut in two by tensor parallelism."""
+"""Slides on one layer as a program, on one device and on two devices with tensor parallelism."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.learning.program_picture import program_picture
 from tessel_core.learning.task import Facts
 from tessel_core.units import show_memory
 
-if TYPE_CHECKING:  # a list of decks loads no simulation
+if TYPE_CHECKING:  # imported here because a list of decks needs no simulation
     from tessel_core.model import DeviceMesh
     from tessel_core.simulation import Trace
 

@@ -1,4 +1,4 @@
-"""Costs of data, tensor and pipeline parallelism, simulated for one network on four devices."""
+"""Slides on the costs of data, tensor and pipeline parallelism, simulated for one network on four devices."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tessel_core.learning.deck import Deck, Slide
 from tessel_core.learning.task import Facts
 from tessel_core.units import show_memory
 
-if TYPE_CHECKING:  # a list of decks loads no simulation
+if TYPE_CHECKING:  # imported here because a list of decks needs no simulation
     from tessel_core.model import DeviceMesh
     from tessel_core.simulation import Trace
 
 _MESH, _LAYERS, _WIDTH = "h200-16", 8, 8192
 _USUAL, _SMALL = 4096, 512
-"""Samples per batch."""
+"""Samples per batch: the usual batch, and a small one."""
 _WAYS = {"one": (1, 1, 1, 1), "data": (4, 1, 1, 1), "tensor": (1, 4, 1, 1), "pipeline": (1, 1, 4, 8)}
-"""Data, tensor and pipeline degrees, and micro-batches."""
+"""Strategies by name: degrees of data, tensor and pipeline parallelism, and number of micro-batches."""
 
 
 @lru_cache(maxsize=16)

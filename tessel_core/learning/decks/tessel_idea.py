@@ -1,4 +1,4 @@
-"""The two-phase search, on a network whose vocabulary makes one device slow."""
+"""Slides on the two-phase search, for a network whose vocabulary makes one device slow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _COUNT, _SHORT = 16, 8
 
 
 def found() -> ScheduleReport:
-    """Search a schedule of the M."""
+    """Search a schedule of the M-shaped placement."""
     return searched(load_sample("gpt-1m-vocab-m-4"), _COUNT)
 
 
 def slow_schedule() -> Schedule:
-    """Return the 1F1B schedule of the V."""
+    """Return the 1F1B schedule of the V-shaped placement."""
     return drawn("1f1b", load_sample("gpt-1m-vocab-v-4"), _COUNT)
 
 
@@ -37,7 +37,7 @@ def _schedule(report: ScheduleReport) -> Schedule:
 
 
 def best_schedule() -> Schedule:
-    """Return the searched schedule of the M."""
+    """Return the searched schedule of the M-shaped placement."""
     return _schedule(found())
 
 
@@ -93,7 +93,7 @@ DECK = Deck(
         Slide(
             "Phase 1: what repeats",
             (
-                "Long schedules repeat. The search looks for the shortest stretch that can repeat: the repetend.",
+                "Long schedules repeat. The search looks for the shortest part that can repeat: the repetend.",
                 "Here it takes {period} steps per micro-batch, and no schedule can be faster than {least}.",
             ),
             lambda: (("Eight micro-batches", _schedule(_abstract(_SHORT))),),
@@ -114,7 +114,7 @@ DECK = Deck(
         Slide(
             "Phase 2: warmup and cooldown",
             (
-                "The stretches before and after the repetend are searched separately.",
+                "The parts before and after the repetend are searched separately.",
                 "More micro-batches only repeat the middle, so the search does not grow with their number.",
             ),
             lambda: (("Sixteen micro-batches", _schedule(_abstract(_COUNT))),),

@@ -1,4 +1,4 @@
-"""Tour of the app, page by page, on one network."""
+"""Slides that tour the app, page by page, with one network."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DECK = Deck(
             "Schedule: in which order",
             (
                 "Press Search: {fast} in place of {slow}, and the bound proves that no order ends before {bound}.",
-                "Click a block to see why it does not start earlier, or a gap to see its cause.",
+                "Click a block to see why it does not start earlier, or idle time to see its cause.",
             ),
             lambda: (("Searched, M-shaped placement", best_schedule()),),
         ),

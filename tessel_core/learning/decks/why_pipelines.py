@@ -1,4 +1,4 @@
-"""Why networks are cut into stages, and batches into micro-batches."""
+"""Slides on why networks are cut into stages, and batches into micro-batches."""
 
 from __future__ import annotations
 

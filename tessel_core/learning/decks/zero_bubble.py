@@ -1,4 +1,4 @@
-"""From GPipe to zero bubble, one schedule per slide."""
+"""Slides from GPipe to zero bubble, with one schedule per slide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.networks import ShapeParameters, build_shape
 
 _DEVICES, _COUNT = 4, 8
 _SLOTS = 4
-"""Slots that one micro-batch holds on a device. Each device has room for all micro-batches."""
+"""Memory units of one micro-batch on a device. Each device can hold all micro-batches."""
 
 
 def _shape(name: str, forward: int, backward: int, weight: int, memory: int) -> MicroBatchPlan:
@@ -32,9 +32,9 @@ def _split() -> MicroBatchPlan:
 
 
 def _schedule(which: str) -> Schedule:
-    """Return a schedule.
+    """Return a published schedule.
 
-    In all of them, a device works 2 steps forward and 4 backward, 2 of them on weight gradients.
+    In all of them, a device works 2 steps forward and 4 steps backward, of which 2 are for weight gradients.
     """
     whole, split = _shape("v-shape", 2, 4, 1, _SLOTS), _split()
     plans = {
@@ -104,7 +104,7 @@ DECK = Deck(
         Slide(
             "Split the backward pass",
             (
-                "The gradient of the weights (green) can wait, and fills the holes: ZB-H1 takes {zb_h1_steps} steps.",
+                "The gradient of the weights (green) can wait, and fills idle time: ZB-H1 takes {zb_h1_steps} steps.",
                 "It holds {zb_h1_held} micro-batches, as 1F1B does.",
             ),
             lambda: _shown("1f1b", "zb-h1"),
@@ -113,8 +113,8 @@ DECK = Deck(
         Slide(
             "More memory: ZB-H2",
             (
-                "ZB-H2 holds {zb_h2_held}, and no device has a hole between its first and its last run.",
-                "Its makespan is {zb_h2_steps} steps: the holes have moved to the beginning and the end.",
+                "ZB-H2 holds {zb_h2_held}, and no device is idle between its first and its last run.",
+                "Its makespan is {zb_h2_steps} steps: the idle time has moved to the beginning and the end.",
             ),
             lambda: _shown("zb-h1", "zb-h2"),
         ),

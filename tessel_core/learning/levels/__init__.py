@@ -1,1 +1,1 @@
-"""One module per level."""
+"""Levels of the course. Each module defines one level."""

@@ -44,7 +44,7 @@ LEVEL = Level(
         "The shortest schedule takes {makespan} steps: {formula}, the bubble formula with {each} steps per "
         "micro-batch.",
         "Between its first and its last run the middle device waits {now} steps; with equal passes it waits {before}.",
-        "No order ends earlier. Level 7 finds work that can fill these holes.",
+        "No order ends earlier. Level 7 finds work that can fill this idle time.",
     ),
     facts=_facts,
 )

@@ -14,21 +14,24 @@ from tessel_core.learning.solved import percent
 from tessel_core.learning.task import Facts, Traced
 from tessel_core.units import show_time
 
-if TYPE_CHECKING:  # levels load no simulation before they are played
+if TYPE_CHECKING:  # imported here because pages load faster without the simulation
     from tessel_core.ir.program import Program
 
 _MESH, DEVICES, CHUNKS = "h100-4", 4, 8
 TOKENS, HEADS, KEY_HEADS, HEAD_SIZE = 32_768, 32, 8, 128
-"""Sizes of Llama 3 8B, with a long sequence."""
+"""Sizes of the attention of Llama 3 8B, for a long sequence."""
 START: Given = tuple((i * DEVICES // CHUNKS,) for i in range(CHUNKS))
 BEST: Given = tuple((min(i, CHUNKS - 1 - i),) for i in range(CHUNKS))
-"""Chunk i and chunk 2C - 1 - i on device i of C, as context parallelism places them (`ir.types.places_here`)."""
+"""Best assignment: device i of C has chunks i and 2C - 1 - i.
+
+Context parallelism places them in this way (`ir.types.places_here`).
+"""
 
 
 def work(given: Given) -> tuple[Fraction, ...]:
-    """Return the number of (query chunk, key chunk) pairs that each device computes.
+    """Return the number of pairs (query chunk, key chunk) that each device computes.
 
-    A chunk with itself counts half.
+    The pair of a chunk with itself counts half.
     """
     return tuple(
         sum((i + Fraction(1, 2) for i, row in enumerate(given) if device in row), Fraction(0))

@@ -1,4 +1,4 @@
-"""Level 8: down, up, and half the memory."""
+"""Level 8: a V-shaped placement of half stages with half the memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tessel_core.networks import ShapeParameters, build_shape
 _DEVICES = (2, 3, 4, 5, 6, 7, 8, 16)
 _LIMIT = Fraction(2, 3)
 _SLOTS = 4
-"""Slots of a micro-batch on each device: two half stages, whose activations B and W each free by half."""
+"""Memory units of a micro-batch on each device.
+
+The device has two half stages, and B and W each free half of a stage's activations.
+"""
 
 
 def _schedule(scheduler: str, devices: int) -> Schedule:
@@ -22,7 +25,7 @@ def _schedule(scheduler: str, devices: int) -> Schedule:
 
 
 def held(scheduler: str, devices: int) -> int:
-    """Return the peak memory of the fullest device in slots."""
+    """Return the peak memory of the fullest device, in memory units."""
     return max(MemoryProfile.of(_schedule(scheduler, devices)).peaks)
 
 
@@ -30,7 +33,9 @@ def _outcome(stop: int) -> StopResult:
     devices = _DEVICES[stop]
     less, more = held("v-half", devices), held("zb-v", devices)
     share = Fraction(less, more)
-    says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of what ZB-V holds."
+    says = (
+        f"On {devices} devices V-Half holds {less} memory units, and ZB-V {more}: {percent(share)} of what ZB-V holds."
+    )
     shown = tuple((title, _schedule(name, devices)) for title, name in (("ZB-V", "zb-v"), ("V-Half", "v-half")))
     return StopResult(share, str(share), says, shown)
 
@@ -59,7 +64,7 @@ LEVEL = Level(
     "thirds?",
     task=_task,
     hints=(
-        "A micro-batch holds a slot from its forward pass to its backward pass, and the order decides for how long.",
+        "A micro-batch holds memory from its forward pass to its backward pass, and the order decides for how long.",
         "V-Half holds about half as much as ZB-V, plus a part that does not grow with the devices.",
     ),
     why=(

@@ -1,4 +1,4 @@
-"""Level 15: find the hang."""
+"""Level 15: find out why two devices hang."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.learning.task import Facts
 _FORWARD, _BACKWARD = "activations", "gradients"
 _FIRST = (f"send {_FORWARD} 0", f"send {_FORWARD} 1", f"receive {_BACKWARD} 0", f"receive {_BACKWARD} 1")
 _SECOND = (f"receive {_FORWARD} 0", f"send {_BACKWARD} 0", f"receive {_FORWARD} 1", f"send {_BACKWARD} 1")
-"""Order of actions of the two devices of a pipeline, as a person wrote it."""
+"""Actions of the two devices of a pipeline, in an order that a person might write."""
 
 
 def _action(text: str, other: int) -> Action:
@@ -20,7 +20,7 @@ def _action(text: str, other: int) -> Action:
 
 
 def task() -> Ordering:
-    """Return both lists. The gradients of a micro-batch need its activations."""
+    """Return the task: the lists of actions of both devices. The gradients of a micro-batch need its activations."""
     lists = tuple(tuple(_action(text, 1 - rank) for text in texts) for rank, texts in enumerate((_FIRST, _SECOND)))
     needs = tuple(
         (rank, texts.index(first), texts.index(then))

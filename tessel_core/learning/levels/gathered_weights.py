@@ -1,4 +1,4 @@
-"""Level 16: FSDP with a pipeline."""
+"""Level 16: FSDP (sharded weights) with a pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.learning.solved import percent
 from tessel_core.learning.task import Facts, Knob, StopResult, Traced, least
 from tessel_core.units import counted, show_memory
 
-if TYPE_CHECKING:  # levels load no simulation before they are played
+if TYPE_CHECKING:  # imported here because pages load faster without the simulation
     from tessel_core.simulation import Trace
     from tessel_core.strategies.strategy import Strategy
 
@@ -22,13 +22,16 @@ _ROOM = 48 * 10**9
 """Memory of each device in bytes."""
 _BATCH, _TOKENS, _REPLICAS, _STAGES = 64, 2048, 4, 2
 _STOPS = tuple((reshard, count) for reshard in (True, False) for count in (2, 4, 8, 16))
-"""Whether gathered weights are freed between forward and backward of a layer, and the number of micro-batches."""
+"""Choices of the player: whether weights are freed after each pass, and the number of micro-batches.
+
+Freed weights are gathered again for the backward pass of their layer.
+"""
 _NEVER = Fraction(10**9)
-"""Value of a strategy that does not fit, in seconds."""
+"""Step time in seconds that stands for a strategy that does not fit."""
 
 
 def strategy(stop: int) -> Strategy:
-    """Return the strategy of a stop: ZeRO-3 over the replicas of a pipeline."""
+    """Return the strategy of a choice: a pipeline with ZeRO-3 over its replicas."""
     from tessel_core.strategies.strategy import Strategy
 
     reshard, count = _STOPS[stop]
@@ -37,7 +40,7 @@ def strategy(stop: int) -> Strategy:
 
 @lru_cache(maxsize=len(_STOPS))
 def traced(stop: int) -> Traced:
-    """Simulate a step of a stop. Device p stands for all replicas of stage p."""
+    """Simulate a step with a choice. Device p represents all replicas of stage p."""
     from tessel_core.costs.meshes import find_mesh
     from tessel_core.strategies.families import find_family
     from tessel_core.strategies.strategy import simulate_places
@@ -49,9 +52,10 @@ def traced(stop: int) -> Traced:
 
 
 def gathers(trace: Trace) -> int:
-    """Return how often a replica gathers the weights of a layer in a step, for the layer gathered most often.
+    """Return how often a replica gathers the weights of a layer in a step.
 
-    Kept weights are gathered once for all layers, by an operation that names no layer.
+    Take the layer that is gathered most often. Weights that stay gathered are gathered once for all layers, by an
+    operation that names no layer.
     """
     names = Counter(op.tag.name for op in trace.program.ops if op.kind == "allgather")
     return max(names.values(), default=1)
@@ -65,7 +69,7 @@ def exposed(trace: Trace) -> Fraction:
 
 
 def fits(stop: int) -> bool:
-    """Whether the strategy of a stop fits the memory."""
+    """Return whether the strategy of a choice fits the memory."""
     trace, mesh = traced(stop)
     capacity = mesh.devices[0].memory_capacity
     return capacity is not None and max(trace.peak_memory) <= capacity

@@ -1,4 +1,4 @@
-"""Level 10: imbalance is not a bubble."""
+"""Level 10: a placement with imbalance cannot be repaired by a better order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VOCABULARIES, _SECONDS = (40_000, 100_000, 200_000, 1_000_000), 0.5
 
 @lru_cache(maxsize=16)
 def plans(vocabulary: int) -> tuple[MicroBatchPlan, MicroBatchPlan]:
-    """Return the plans of a GPT with this vocabulary on four devices, as a V and as an M."""
+    """Return two plans of a GPT with this vocabulary on four devices: V-shaped and M-shaped."""
     from tessel_core.networks.forms import FORMS, layered
 
     gpt = layered("gpt-1m-vocab", 1, vocabulary=vocabulary)
@@ -34,7 +34,7 @@ def reports(vocabulary: int) -> tuple[ScheduleReport, ScheduleReport]:
 
 
 def schedules(vocabulary: int) -> tuple[Schedule, Schedule]:
-    """Return the schedules of both plans."""
+    """Return the searched schedules of both plans."""
     v, m = (report.drawable for report in reports(vocabulary))
     assert v is not None
     assert m is not None

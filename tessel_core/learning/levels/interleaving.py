@@ -1,4 +1,4 @@
-"""Level 6: interleaving."""
+"""Level 6: interleaving of several stages per device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.networks import ShapeParameters, build_shape
 _DEVICES, _MICRO_BATCHES, _LINK = 4, 8, 1
 _CHUNKS = (1, 2, 4)
 _FORWARD, _BACKWARD, _SLOTS = 4, 8, 4
-"""Steps and slots of all chunks of a device together."""
+"""Steps forward, steps backward, and memory units of all chunks of a device together."""
 
 
 def chunked(chunks: int, link: int = _LINK) -> MicroBatchPlan:
@@ -30,7 +30,7 @@ def chunked(chunks: int, link: int = _LINK) -> MicroBatchPlan:
 
 
 def schedule_of(chunks: int, micro_batches: int = _MICRO_BATCHES, link: int = _LINK) -> Schedule:
-    """Return the 1F1B schedule, interleaved if there are several chunks."""
+    """Return the 1F1B schedule. With several chunks per device, return the interleaved one."""
     return drawn("1f1b" if chunks == 1 else "interleaved", chunked(chunks, link), micro_batches)
 
 

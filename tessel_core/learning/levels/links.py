@@ -1,4 +1,4 @@
-"""Level 12: links that cost."""
+"""Level 12: links take time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Level 3: the memory wall."""
+"""Level 3: memory limits the order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LEVEL = Level(
         "Start two micro-batches. After that, start another one only when one has finished.",
     ),
     why=(
-        "GPipe would hold {needs} micro-batches at once, and there is room for {slots}.",
+        "GPipe would hold {needs} micro-batches at once, and the memory holds {slots}.",
         "An order that runs backward passes early fits, and takes {makespan} steps; GPipe would take {gpipe}.",
         "So the order decides how much memory is needed, and here it costs no time.",
     ),

@@ -1,4 +1,4 @@
-"""Level 4: one forward, one backward."""
+"""Level 4: the order 1F1B (one forward, one backward)."""
 
 from __future__ import annotations
 

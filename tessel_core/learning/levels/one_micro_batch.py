@@ -1,4 +1,4 @@
-"""Level 1: one micro-batch, two devices."""
+"""Level 1: one micro-batch on two devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Level 17: an overloaded expert."""
+"""Level 17: one expert gets most of the tokens."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SHARES = (36, 16, 12, 9, 9, 7, 7, 4)
 """Percent of the tokens that choose each expert."""
 _ROOM = 3
 START: Given = tuple((i // 2,) for i in range(len(SHARES)))
-"""Experts in order, as frameworks place them."""
+"""First assignment: experts in order, as frameworks place them."""
 MOVED: Given = ((0,), (1,), (2,), (2,), (3,), (3,), (1,), (3,))
-"""Expert 1 alone on a device: no assignment without copies has a lower largest load."""
+"""An assignment with expert 1 alone on a device. Without copies, no assignment has a lower largest load."""
 BEST: Given = ((0, 1), (2,), (3,), (3,), (2,), (0,), (1,), (3,))
 
 
@@ -39,11 +39,11 @@ def imbalance(given: Given) -> float:
 
 @lru_cache(maxsize=64)
 def traced(given: Given) -> Traced:
-    """Simulate inference of two layers of Mixtral 8x7B under expert parallelism.
+    """Simulate inference of two layers of Mixtral 8x7B with expert parallelism.
 
-    In the strategy's program, matrix products of experts are as large as on the busiest device.  Here each device takes
-    the time of its own tokens, so the latency is that of the strategy with this imbalance.  Every device counts with
-    two experts, whatever it has: the memory of copies is not simulated.
+    In the strategy's program, the matrix products of all devices are as large as those of the busiest device. Here,
+    each device takes the time of its own tokens. The latency equals that of the strategy with this imbalance. The
+    simulation counts two experts per device, so it leaves out the memory of copies.
     """
     from tessel_core.costs.meshes import find_mesh
     from tessel_core.ir.operators import find_operator
@@ -55,13 +55,13 @@ def traced(given: Given) -> Traced:
 
     @dataclass(frozen=True)
     class OwnTokens(Costs):
-        """Costs in which each device works on its own number of tokens."""
+        """Cost model in which each device computes only its own tokens."""
 
         costs: Costs
         busiest: int
-        """Tokens (rows) in the tensor types of the program, as on the busiest device."""
+        """Number of tokens (rows) in the tensor types of the program, which is that of the busiest device."""
         rows: tuple[int, ...]
-        """Tokens (rows) of each device."""
+        """Number of tokens (rows) of each device."""
 
         def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
             if find_operator(kind).pattern:

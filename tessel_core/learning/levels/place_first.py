@@ -1,4 +1,4 @@
-"""Level 13: place before you schedule."""
+"""Level 13: choose a placement before the order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def proved() -> PlacementReport:
 
 
 def period(cut: int) -> Fraction:
-    """Return the searched period in steps per micro-batch."""
+    """Return the period that a search finds, in steps per micro-batch."""
     found = searched(cut_plan(cut), _MICRO_BATCHES).period_per_micro_batch
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""Level 9: what repeats: the repetend."""
+"""Level 9: the repetend, the part of a schedule that repeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan() -> MicroBatchPlan:
 
 @lru_cache(maxsize=8)
 def repetend_of(unroll: int) -> Repetend:
-    """Return a repetend of `unroll` micro-batches with the shortest period: shorter ones are proved impossible."""
+    """Return a repetend of `unroll` micro-batches with the shortest period. Shorter periods are proved impossible."""
     from tessel_core.cpsat import Effort, Verdict
     from tessel_core.scheduling.search.modulo import Goal, find_repetend
 
@@ -39,12 +39,15 @@ def repetend_of(unroll: int) -> Repetend:
 
 
 def refused(unroll: int) -> tuple[int, ...]:
-    """Return the periods from the bound to that of `repetend_of`, each proved impossible."""
+    """Return the results for the periods from the bound to that of `repetend_of`.
+
+    Each shorter period is proved impossible.
+    """
     return tuple(range(ceil(unroll * period_bound(plan())), repetend_of(unroll).period))
 
 
 def best() -> Repetend:
-    """Return the repetend with the least time per micro-batch among those of up to four micro-batches."""
+    """Return the repetend with the least time per micro-batch. It has at most four micro-batches."""
     return min(map(repetend_of, _UNROLLS), key=lambda each: each.period_per_micro_batch)
 
 
@@ -68,20 +71,20 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=9,
     title="What repeats: the repetend",
-    idea="A long schedule repeats one stretch of work, the repetend. Copies of it, one period apart, make the "
-    "schedule.",
-    asks="Place a block of one to four micro-batches, then stamp it. Which has the least time per micro-batch?",
+    idea="A long schedule repeats one part, called the repetend. Copies of it, one period apart, make the schedule.",
+    asks="Place a block of one to four micro-batches, then stamp it to repeat it. Which block has the least time per "
+    "micro-batch?",
     task=_task,
     hints=(
         "The period is the time until the block may be stamped again. Divide it by the block's micro-batches.",
         "With one micro-batch in the block, every micro-batch waits equally long. With more, some may wait less.",
         "Three micro-batches fit at once, and each is under way for at least sixteen steps.",
-        "Place three close together. Their copies must find the devices free, and the memory empty enough.",
+        "Place three micro-batches close together. Their copies need free devices and enough free memory.",
     ),
     why=(
         "One micro-batch at a time repeats every {one} steps: memory is full before any device is busy all the time.",
         "A block of {unroll} repeats every {period} steps: {each} per micro-batch, {saved} less.",
-        "With {slots} slots no block of any size is below {bound}, so a block of {unroll} is optimal.",
+        "With memory for {slots} micro-batches, no block is below {bound}, so a block of {unroll} is optimal.",
     ),
     facts=_facts,
     source="Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",

@@ -1,4 +1,4 @@
-"""Level 7: split the backward pass."""
+"""Level 7: split the backward pass into input gradient and weight gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _task() -> Puzzle:
 
 
 def holes(schedule: Schedule) -> int:
-    """Return the idle steps between the first and the last run of each device, summed over devices."""
+    """Return the idle steps of all devices. Count only steps between the first and the last run of each device."""
     return sum(waits(schedule, device) for device in range(len(schedule.plan.devices)))
 
 
@@ -31,7 +31,7 @@ def _facts() -> Facts:
         "small": str(max(MemoryProfile.of(small).peaks)),
         "large": str(max(MemoryProfile.of(large).peaks)),
         "holes": str(holes(small)),
-        "none": "no hole" if not holes(large) else f"{holes(large)} idle steps",
+        "none": "no idle steps" if not holes(large) else f"{holes(large)} idle steps",
         "either": f"{small.makespan} steps with {'either' if small.makespan == large.makespan else 'ZB-H1'}",
     }
 
@@ -39,7 +39,7 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=7,
     title="Split the backward pass",
-    idea="Only the gradient of the input, B, is urgent. That of the weights, W, can wait, and fills holes.",
+    idea="Only the gradient of the input, B, is urgent. The gradient of the weights, W, can wait and fill idle time.",
     asks="Place F, B and W of five micro-batches in the order of ZB-H1, which needs no more memory than 1F1B.",
     task=_task,
     hints=(

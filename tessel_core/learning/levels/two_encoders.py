@@ -1,4 +1,4 @@
-"""Level 11: two encoders that meet."""
+"""Level 11: a network with two encoders."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LEVEL = Level(
     hints=(
         "Both branches can begin at time 0: they share no device.",
         "J occupies all devices. Run it when both branches are ready.",
-        "After Jb, both branches run backward passes. Fill the remaining gaps with forward passes.",
+        "After Jb, both branches run backward passes. Fill the remaining idle time with forward passes.",
     ),
     why=(
         "With branches in parallel, one micro-batch takes {one} steps; one block after the other takes {apart}.",

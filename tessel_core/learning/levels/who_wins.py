@@ -1,4 +1,4 @@
-"""Level 14: who wins on your machine."""
+"""Level 14: find the fastest strategy for a mesh."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tessel_core.learning.level import Level
 from tessel_core.learning.task import Facts, Knob, StopResult, least
 from tessel_core.units import counted, show_memory
 
-if TYPE_CHECKING:  # levels load no simulation before they are played
+if TYPE_CHECKING:  # imported here because pages load faster without the simulation
     from tessel_core.strategies.grid import GridResult
 
 _MODEL, _MESH, _BATCH = "gpt3-13b", "h200-16", 64
 _DEGREES, _PARTS = (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32, 64)
 _STOPS = ((16, 1, 1), (1, 1, 16), (2, 8, 1), (8, 2, 1), (4, 2, 2), (2, 2, 4))
-"""Data, tensor and pipeline degrees, whose product is sixteen devices."""
+"""Choices of the player: degrees of data, tensor and pipeline parallelism, whose product is sixteen devices."""
 _NEVER = Fraction(10**9)
-"""Value of a strategy that does not fit, in seconds."""
+"""Step time in seconds that stands for a strategy that does not fit."""
 
 
 @lru_cache(maxsize=1)
 def grid() -> GridResult:
-    """Simulate all degrees of parallelism on the mesh with all numbers of micro-batches."""
+    """Simulate all combinations of degrees and numbers of micro-batches on the mesh."""
     from tessel_core.samples import load_mesh
     from tessel_core.strategies.families import find_family
     from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
@@ -34,7 +34,10 @@ def grid() -> GridResult:
 
 
 def best_of(degrees: tuple[int, int, int]) -> int | None:
-    """Return the fastest feasible configuration of these degrees over all micro-batches; None if none is feasible."""
+    """Return the fastest configuration of these degrees that fits, over all numbers of micro-batches.
+
+    None if none fits.
+    """
     return next((i for i in grid().ranked("throughput") if _degrees(i) == degrees), None)
 
 
@@ -56,12 +59,12 @@ def _called(degrees: tuple[int, int, int]) -> str:
 
 
 def _step(number: int) -> str:
-    """Format the step time of a configuration with three decimals, in which strategies differ."""
+    """Format the step time of a configuration with three decimals, because strategies differ in the third."""
     return f"{grid().outcomes[number].latency:.3f} s"
 
 
 def _held(degrees: tuple[int, int, int]) -> str:
-    """Format the smallest peak memory over the configurations of these degrees."""
+    """Format the smallest peak memory that a configuration of these degrees needs."""
     peaks = [max(each.peaks) for i, each in enumerate(grid().outcomes) if _degrees(i) == degrees and each.peaks]
     return show_memory(min(peaks), "B")
 

@@ -1,4 +1,4 @@
-"""Level 2: why micro-batches."""
+"""Level 2: the reason for micro-batches."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Completion:
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, self.micro_batches // 4))
-        incumbent.offer(self.best.starts, "repeated stretch")
+        incumbent.offer(self.best.starts, "repetend")
 
     @property
     def steady(self) -> Schedule | None:
@@ -234,13 +234,13 @@ class Completion:
         """
         self._least_latency = min(self._least_latency, repetend.latency)
         unrolled = repetend.expand(self.micro_batches)
-        self.offer(compacted(unrolled), "repeated stretch")
+        self.offer(compacted(unrolled), "repetend")
         flight = ceil(Fraction(repetend.latency, repetend.period)) * repetend.unroll
         for free in (flight, flight // 2):
             tied = self.micro_batches - 2 * free
             if not self.done and tied > repetend.unroll:
                 tie = Tie(repetend.period, repetend.unroll, free, tied)
-                self.offer(compacted_with_tie(unrolled, tie), "repeated stretch")
+                self.offer(compacted_with_tie(unrolled, tie), "repetend")
 
     def compact_another(self, goal: Goal, workers: int, most_s: float = inf) -> None:
         """Left-compact another repetend of the same period: the one of least latency, or the earliest."""
@@ -354,9 +354,9 @@ class Completion:
         if check_schedule(Schedule.from_starts(plan, starts)):
             raise AssertionError("inserting periods into the tied part broke a rule")
         if quantum == 1:
-            return self.offer(starts, "repeated stretch")
+            return self.offer(starts, "repetend")
         stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
-        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repeated stretch")
+        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repetend")
 
     def _geometries(self, *, folded: bool | None = None) -> Iterator[_Geometry]:
         """Yield geometries with about as many free micro-batches at each end as are in flight in the steady state.

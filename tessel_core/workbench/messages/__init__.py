@@ -1,1 +1,1 @@
-"""Results as sentences, key numbers and table rows, shared by the app, the command line and reports."""
+"""Convert results to sentences, key numbers and table rows, for the app, the command line and reports."""

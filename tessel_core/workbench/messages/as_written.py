@@ -8,12 +8,12 @@ from tessel_core.model.receives import Receives, ReceiveWait
 from tessel_core.units import counted
 
 READINGS = {Receives.STREAM: "on separate streams", Receives.IN_ORDER: "in line with computing"}
-"""Ways in which receives wait, in words."""
+"""Names of the ways in which receives can wait."""
 _MAX_LISTED = 5
 
 
 def wait_sentences(waits: Sequence[ReceiveWait], unit: str) -> Iterator[str]:
-    """Yield a sentence about the total time that ranks wait for receives, then one for each of the longest waits."""
+    """Yield one sentence about the total time that ranks wait for receives, then one for each of the longest waits."""
     waits = sorted(waits, key=lambda wait: (wait.start - wait.end, wait.rank, wait.start))
     if not waits:
         yield "No rank waits for a receive."

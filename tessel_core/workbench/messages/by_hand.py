@@ -1,4 +1,4 @@
-"""Effect of a change by hand on a schedule, in one line."""
+"""Describe the effect of a change by hand on a schedule, in one line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tessel_core.units import counted, show_gap, show_time
 
 
 def effect(before: Schedule, after: Schedule, bound: int, runs: Collection[Run] = (), pins: Iterable[Run] = ()) -> str:
-    """Return the effect of a change: change of the makespan and its cause, gap to `bound`, and pinned runs that moved.
+    """Return one line on the effect of a change by hand.
 
-    `runs` has the run that was moved, or the two that were swapped.
+    The line has the change of the makespan and its cause, the gap to `bound`, and pinned runs that moved. `runs` has
+    the run that was moved, or the two runs that were swapped.
     """
     more, unit = after.makespan - before.makespan, after.plan.time_unit
     parts = ["as long as before" if not more else f"{'+' if more > 0 else '−'}{show_time(abs(more), unit)}"]
@@ -33,7 +34,10 @@ def effect(before: Schedule, after: Schedule, bound: int, runs: Collection[Run] 
 
 
 def completed(before: Schedule, completion: Completion) -> str:
-    """Return the effect of a completion around the pins, and what is proved about it."""
+    """Return one line on a completion: its effect, and what is proved about it.
+
+    A completion searches again but does not move pinned runs.
+    """
     after = completion.report.solution
     assert after is not None
     message = effect(before, after, completion.report.makespan_bound)
@@ -48,7 +52,7 @@ def pinned(count: int) -> str:
 
 
 def _wait(schedule: Schedule, runs: Collection[Run]) -> str:
-    """Return a wait on the critical path that involves one of these runs. Empty if there is none."""
+    """Return the text of a wait on the critical path that involves one of these runs. Empty if no wait does."""
     path = Obstacles.of(schedule).critical_path()
     named = [(int(schedule.block[link.row]), int(schedule.micro_batch[link.row])) for link in path]
     for link, late, early in zip(path, named, named[1:], strict=False):

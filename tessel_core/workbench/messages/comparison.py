@@ -1,4 +1,4 @@
-"""A comparison as columns of a table."""
+"""Convert a comparison of schedules to columns of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.units import many, show_memory, time_scale
 from tessel_core.workbench.messages.idle import MEANINGS
 
 WHY_NOT = "Why not"
-"""Heading of the last column. It exists only if some pair has no valid schedule."""
+"""Heading of the last column. The table has this column only if some pair has no valid schedule."""
 
 CHANCE = (
     "Share of random draws in which the schedule ends first (ties are split), among schedules that fit in memory and "
@@ -24,14 +24,14 @@ _TIME_PER = {
 }
 
 ROW_PIXELS, _MAX_LINES = 33, 11
-"""Height of a row in the app, and number of lines, heading included, that a table shows without scrolling."""
+"""Height of a row in pixels in the app, and number of lines, heading included, that a table shows without scrolling."""
 
 Cell = float | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the table, with one value per pair."""
+    """One column of the table, with one value per pair of plan and scheduler."""
 
     heading: str
     help: str
@@ -43,7 +43,7 @@ class Column:
 
     @property
     def printf(self) -> str:
-        """The format in printf's syntax. Empty for text."""
+        """Format of the numbers in printf's syntax."""
         return f"%{self.format}" if self.format else ""
 
     def shown(self, row: int) -> str:
@@ -53,15 +53,18 @@ class Column:
 
 
 def table_pixels(rows: int) -> int:
-    """Return the height of a table. Rows after the tenth scroll.
+    """Return the height of a table in pixels.
 
-    A fixed height keeps the elements below in place while the browser loads the table.
+    Rows after the tenth scroll. A fixed height keeps the elements below in place while the browser loads the table.
     """
     return min(rows + 1, _MAX_LINES) * ROW_PIXELS + 2
 
 
 def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...]:
-    """Return the columns, those that differ between pairs first. Columns without any value are left out."""
+    """Return the columns.
+
+    Columns whose values differ between pairs come first. Columns without any value are left out.
+    """
     under = [row.jittered for row in rows]
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
@@ -112,7 +115,10 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
 
 
 def work_notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return a sentence for each plan whose work differs from the reference's, because its ratios include that."""
+    """Return one sentence for each plan whose work differs from the reference's.
+
+    The ratios in the table include that difference.
+    """
     reference = next((row for row in rows if row.is_reference), None)
     if reference is None:
         return ()

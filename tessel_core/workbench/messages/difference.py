@@ -1,4 +1,4 @@
-"""Difference of two schedules, in sentences and as a table along both critical paths."""
+"""Describe the difference of two schedules, in sentences and as a table of both critical paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.units import counted, many, show_time, time_scale
 from tessel_core.workbench.messages.comparison import Column
 
 _MAX_NAMED = 3
-"""Number of blocks, or pairs of blocks, that a sentence names. Others are counted."""
+"""Number of blocks, or pairs of blocks, that a sentence names. Further ones are only counted."""
 
 _ELEMENTS = {
     Element.DATA: "work whose output the next run needs",
@@ -38,7 +38,7 @@ def difference_sentences(found: Difference, before: str, after: str) -> tuple[st
 
 
 def _misfits(*named: tuple[Schedule, str]) -> Iterator[str]:
-    """Yield a sentence for each schedule that exceeds the memory of a device."""
+    """Yield one sentence for each of the two schedules that exceeds the memory of a device."""
     for schedule, name in named:
         if over := [d for d, excess in enumerate(MemoryProfile.of(schedule).excess) if excess]:
             on = _listed([schedule.plan.devices[d].name for d in over])
@@ -46,7 +46,10 @@ def _misfits(*named: tuple[Schedule, str]) -> Iterator[str]:
 
 
 def difference_columns(found: Difference) -> tuple[Column, ...]:
-    """Return the time that both critical paths spend on each kind of element, largest difference first, and the sum."""
+    """Return a table of the time that both critical paths spend on each kind of element, such as work or waits.
+
+    Rows are in order of difference, largest first. The last row is the sum.
+    """
     before, after = found.paths
     longest = max(found.before.makespan, found.after.makespan)
     divisor, unit = time_scale(longest, found.after.plan.time_unit)

@@ -1,4 +1,4 @@
-"""Key numbers of an operator graph and of its placement on the chosen devices."""
+"""Key numbers of an operator graph and of its times on the chosen devices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tessel_core.workbench.messages.schedule import KeyNumber
 from tessel_core.workbench.placing import Placing
 
 _MAX_IDEALS = 10_000
-"""Count at most this many ideals. This takes under 0.1 s for 2,000 operators; ten times as many ideals take 5 s."""
+"""Largest number of ideals to count.
+
+This takes under 0.1 s for 2,000 operators; counting ten times as many takes 5 s.
+"""
 _MAX_NUMBERS_WITH_TIMES = 4
-"""Times on further kinds of devices are left out beyond this many numbers."""
+"""Largest number of key numbers with times. Times on further kinds of devices are left out."""
 
 
 def graph_numbers(placing: Placing) -> tuple[KeyNumber, ...]:
-    """Return the key numbers of the open graph, which must exist."""
+    """Return the key numbers of the open graph. A graph must be open."""
     assert placing.graph is not None
     graph = placing.graph.graph
     backward = sum(each.backward for each in graph.operators)
@@ -42,7 +45,7 @@ def graph_numbers(placing: Placing) -> tuple[KeyNumber, ...]:
         )
     try:
         problem = placing.problem
-    except InputError:  # the placement page shows the reason
+    except InputError:  # No message is needed here, because the placement page shows the reason.
         return (*numbers, *_held(graph))
     times = _times(problem)[: _MAX_NUMBERS_WITH_TIMES - len(numbers)]
     return (*numbers, *times, *_held(graph), *_ideals(problem))
@@ -54,7 +57,7 @@ _GROUPS = (
 
 
 def _times(problem: PlacementProblem) -> list[KeyNumber]:
-    """Return the total time on each kind of device, accelerators first."""
+    """Return the total time of all operators on each kind of device, accelerators first."""
     devices = sorted(problem.devices, key=lambda device: device.is_host)
     kinds = dict.fromkeys(device.kind for device in devices)
     unit, operators = problem.graph.time_unit, problem.graph.operators
@@ -92,7 +95,7 @@ def _held(graph: OperatorGraph) -> list[KeyNumber]:
 
 
 def _ideals(problem: PlacementProblem) -> list[KeyNumber]:
-    """Return the number of ideals, without pins. Empty if an operator fits on no device."""
+    """Return the key number that counts ideals, without regard to pins. Empty if an operator fits on no device."""
     try:
         count = _counted(replace(problem, allowances=(), objective=THROUGHPUT, contiguous=True))
     except InputError:

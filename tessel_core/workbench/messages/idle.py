@@ -1,4 +1,4 @@
-"""Idle time in words: the meaning of each number, and sentences about it."""
+"""Describe idle time: the meaning of each number, and sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEANINGS = {
     "more memory or another mesh may.",
     "open": "(Length - proved bound) / length: the most that another order of this placement could remove.",
 }
-"""Meaning of each part of idle time, by the change that could remove it."""
+"""Meaning of each part of idle time. It says which change could remove that part."""
 
 
 def meanings() -> str:
@@ -35,7 +35,7 @@ CAUSES_MEAN = {
     Cause.COMMUNICATION: "a run waits only for a transfer",
     Cause.DATA: "every run waits for another run to end",
 }
-"""Meaning of each cause of idle time. The first one that applies at a moment counts."""
+"""Meaning of each cause of idle time. If several causes apply at a moment, the first of this order counts."""
 
 
 def _by_cause(meanings: Mapping[Cause, str]) -> str:
@@ -65,19 +65,19 @@ _ROUNDING = Fraction(1, 10**9)
 
 
 def percent(share: Fraction) -> str:
-    """Return a share in percent. A positive share is never shown as 0.0%."""
+    """Return a share in percent. A small positive share is shown as 0.1% or less, never as 0.0%."""
     return "<0.1%" if _ROUNDING < share < Fraction(1, 2000) else f"{float(share):.1%}"
 
 
 def imbalance_and_bubble(split: IdleSplit) -> str:
-    """Return the two parts of idle time as text."""
+    """Return the imbalance and the bubble of idle time as text."""
     return f"imbalance {percent(split.imbalance)} + bubble {percent(split.bubble)}"
 
 
 def who_limits(split: IdleSplit, plan: MicroBatchPlan) -> str:
     """Return a sentence on the busiest and the least busy devices, if most of the idle time is imbalance.
 
-    Otherwise empty, because then another order or more memory matters more.
+    Otherwise return an empty text, because then another order or more memory matters more.
     """
     if 2 * split.imbalance <= split.idle or not split.imbalance:
         return ""
@@ -95,6 +95,6 @@ def who_limits(split: IdleSplit, plan: MicroBatchPlan) -> str:
 
 
 def _named(plan: MicroBatchPlan, devices: tuple[int, ...] | list[int]) -> str:
-    """Return up to two names of devices, or the number of more."""
+    """Return the names of at most two devices, or the number of devices if there are more."""
     names = [plan.devices[d].name for d in devices]
     return " and ".join(names) if len(names) <= 2 else f"{len(names)} devices"

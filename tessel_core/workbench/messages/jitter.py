@@ -1,4 +1,4 @@
-"""Sentences about schedules under jitter."""
+"""Sentences about schedules with random durations (jitter)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.units import show_times
 
 
 def jitter_sentences(schedules: Sequence[Schedule], jitter: Jitter) -> tuple[str, ...]:
-    """Return sentences on the random draws, and on schedules that are not compared with each other."""
+    """Return sentences on the random draws, and on schedules that are left out of the win probabilities."""
     what = "every run has a random duration" if jitter.of == RUN else "every device has a random speed"
     found = [
         f"{jitter.draws:,} draw{'s' * (jitter.draws != 1)}. In each, {what}: lognormal, with the plan's value on "
@@ -29,7 +29,7 @@ def jitter_sentences(schedules: Sequence[Schedule], jitter: Jitter) -> tuple[str
 
 
 def _unequal_work(schedules: Sequence[Schedule]) -> list[str]:
-    """Explain why some chances to win are missing. Empty if all schedules do the same work."""
+    """Explain why some win probabilities are missing. Empty if all schedules do the same work."""
     groups = equal_work(schedules)
     if len(groups) < 2:
         return []

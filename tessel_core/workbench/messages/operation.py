@@ -1,4 +1,4 @@
-"""Text about the selected operation of a simulation."""
+"""Text about the selected operation of a simulated program."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from tessel_core.simulation.waiting import Neighbour, came_after, waited_for
 from tessel_core.workbench.messages.timeline import PLACE, About, Line, Part, Run
 
 _MAX_NAMED, _MAX_DRAWN = 4, 500
-"""Number of operations of a chain that are named, and that are drawn."""
+"""Number of operations of a chain of waits that are named, and number that are drawn."""
 _MAX_FOLLOWED = 100_000
-"""Largest program in which the operations after the selected one are shown. In larger ones this is too slow."""
+"""Number of operations of the largest program in which the operations after the selected one are shown.
+
+In a larger program this is too slow.
+"""
 _MAX_TEXT = 300
-"""Number of letters of an operation's text."""
+"""Largest number of characters of an operation's text."""
 
 
 def operation_at(place: str) -> int | None:
-    """Return the operation of a place as in `PLACE`: 3.1 is operation 3 on the program's second device."""
+    """Return the operation at a place in the format of `PLACE`: 3.1 is operation 3 on the program's second device."""
     match = re.fullmatch(PLACE, place)
     return None if match is None or match["block"] is None else int(match["block"])
 
 
 def about_operation(trace: Trace, place: str, priced: DeviceMesh | None = None) -> About:
-    """Return why an operation takes its time, and what it waited for, back to the start. Empty for other places.
+    """Explain the duration of an operation, and the chain of operations that it waited for, back to the start.
 
-    `priced` is the mesh whose cost model gives the times.
+    Empty if the place is not an operation. `priced` is the mesh whose cost model gives the times.
     """
     number = operation_at(place)
     if number is None or number >= len(trace.program.ops):
@@ -49,18 +52,24 @@ def about_operation(trace: Trace, place: str, priced: DeviceMesh | None = None) 
 
 
 def _drawn(runs: Sequence[Part]) -> tuple[Run, ...]:
-    """Return the runs that take time. Others are not drawn."""
+    """Return the runs with a positive duration. Runs of zero duration are not drawn."""
     return tuple(run for run in runs if not isinstance(run, str))
 
 
 def place_of(trace: Trace, number: int) -> str:
-    """Return the place of an operation on its first device, for `operation_at`. Empty if it takes no time."""
+    """Return the place of an operation on its first device, which `operation_at` accepts.
+
+    Empty if the operation takes no time.
+    """
     run = _run(trace, number)
     return "" if isinstance(run, str) else f"{run[0]}.{run[1]}"
 
 
 def _chain(trace: Trace, number: int) -> list[Neighbour]:
-    """Return the operation that delayed this one, the one that delayed that, and so on."""
+    """Return the chain of delays.
+
+    It has the operation that delayed the given one, the operation that delayed that one, and so on.
+    """
     chain = list[Neighbour]()
     while len(chain) < _MAX_DRAWN:
         before = next(iter(waited_for(trace, number)), None)
@@ -89,7 +98,7 @@ def _why(trace: Trace, number: int, chain: list[Neighbour]) -> tuple[Part, ...]:
 
 
 def _run(trace: Trace, number: int) -> Part:
-    """Return an operation on the first device that it keeps busy, or its kind if it takes no time."""
+    """Return the run of an operation on the first device that it keeps busy. Return its kind if it takes no time."""
     for event in trace.events_of(number):
         if trace.seconds[event] > 0 and int(trace.device[event]) in trace.devices:
             return number, trace.devices.index(int(trace.device[event]))

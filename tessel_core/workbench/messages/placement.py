@@ -1,4 +1,4 @@
-"""A placement in words: verdict, key numbers, table rows, and broken rules."""
+"""Describe a placement: verdict, key numbers, table rows, and broken rules."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tessel_core.workbench.outcome import PlacerAnswer
 from tessel_core.workbench.placing import Placing
 
 _MAX_LISTED_RULES = 3
-"""Number of broken rules that are spelled out. Others are counted."""
+"""Number of broken rules that are explained. Further ones are only counted."""
 SAME = 1e-9
-"""Relative difference below which two loads are equal: they may be sums of the same floats in another order."""
+"""Relative difference below which two loads count as equal. They may be sums of the same floats in another order."""
 
 
 class Tone(StrEnum):
-    """How good a verdict is."""
+    """Kind of a verdict, which sets the colour of its box."""
 
     PROVED = "proved"
     FOUND = "found"
@@ -51,7 +51,7 @@ class Verdict:
 
 
 def broken_rules(placing: Placing, placement: Placement) -> tuple[str, ...]:
-    """Return the violations of rules and pins, in words."""
+    """Return one sentence for each violated rule or pin."""
     broken = placing.problem.violations(placement)
     return tuple(f"{each.where[0].upper()}{each.where[1:]}: {each.why}" for each in broken)
 
@@ -83,11 +83,14 @@ TITLES = {
     FORWARD_BACKWARD: "Largest forward and largest backward load together",
     LATENCY: "Latency of one sample",
 }
-"""Titles of the objectives."""
+"""Titles of the objectives on screens."""
 
 
 def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> float | None:
-    """Return the objective's value in the graph's unit. None for the latency of subgraphs that wait in a circle."""
+    """Return the objective's value in the graph's unit.
+
+    None if subgraphs wait for each other in a circle, because then the placement has no latency.
+    """
     if placing.objective != LATENCY:
         return OBJECTIVES[placing.objective](loads)
     try:
@@ -97,7 +100,7 @@ def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> floa
 
 
 def outcome_verdict(outcome: PlacerAnswer) -> Verdict | None:
-    """Return a verdict on a placer's answer without a placement. None if it has one."""
+    """Return a verdict on a placer's answer that has no placement. None if the answer has a placement."""
     if outcome.objective is not None:
         return None
     title = find_placer(outcome.placer).title
@@ -120,7 +123,10 @@ def _kind(placing: Placing) -> str:
 
 
 def known_bound(placing: Placing) -> float | None:
-    """Return the bound that a placer has proved for the current problem, in the graph's unit. None if there is none."""
+    """Return the bound that a placer has proved for the current problem, in the graph's unit.
+
+    None if no placer has proved a bound.
+    """
     return None if placing.outcome is None else placing.outcome.bound
 
 
@@ -184,12 +190,18 @@ def _replicas_number(placement: Placement, loads: PlacementLoads) -> tuple[KeyNu
 
 
 def _overlapped(placement: Placement) -> float:
-    """Return the total time of all transfers on their links, counted once per receiver."""
+    """Return the total time of all transfers on their links.
+
+    A transfer to several receivers counts once per receiver.
+    """
     return sum(each.seconds_at(device) for each in crossings(placement) for device in each.receivers)
 
 
 def _objective_number(placing: Placing, reached: float | None, unit: str) -> tuple[KeyNumber, ...]:
-    """Return the value of the objective, unless it is the largest load."""
+    """Return the key number of the objective.
+
+    Empty if the objective is the largest load, which has its own key number.
+    """
     if placing.objective == THROUGHPUT:
         return ()
     label = "Latency" if placing.objective == LATENCY else "Forward + backward"
@@ -197,7 +209,10 @@ def _objective_number(placing: Placing, reached: float | None, unit: str) -> tup
 
 
 def move_effect(before: Placing, after: Placing) -> str:
-    """Return the effect of a move on the objective, and the gap to the bound, in one line. Both must be placed."""
+    """Return one line on the effect of a move on the objective, and on the gap to the bound.
+
+    Both placements must be complete.
+    """
     one, other = (each.placement for each in (before, after))
     assert one is not None
     assert other is not None
@@ -248,7 +263,10 @@ def _placed_row(placement: Placement, i: int, pinned: bool) -> Row:
 
 
 def with_rows(placing: Placing, graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) -> Placing:
-    """Return the placement after edits of the columns `device` and `pinned`. Raises InputError as moves do."""
+    """Return the placement after a user has edited the columns `device` and `pinned`.
+
+    Raises InputError if an operator cannot move.
+    """
     placement = placing.placement
     assert placement is not None
     for row, cells in edits.changed.items():
@@ -271,7 +289,10 @@ PLACER_COLUMNS = ("placer", "objective", "against the best", "bound", "gap", "st
 
 
 def placer_rows(reports: Sequence[tuple[str, PlacementReport | None, str]], unit: str) -> tuple[Row, ...]:
-    """Return one row per placer. `reports` has its name, its report or None, and why there is none."""
+    """Return one row per placer.
+
+    `reports` has for each placer its name, its report or None, and the reason if it has no report.
+    """
     known = [float(report.objective) for _, report, _ in reports if report and report.objective is not None]
     best = min(known, default=None)
     return tuple(_placer_row(name, report, why, best, unit) for name, report, why in reports)

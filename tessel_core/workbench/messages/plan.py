@@ -1,4 +1,4 @@
-"""Plans of placements in words: the bound on their period, and the results of a joint search."""
+"""Describe plans of placements: the bound on their period, and results of a joint search of placement and order."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from tessel_core.workbench.messages.schedule import KeyNumber, sentence
 from tessel_core.workbench.placing import Placing
 
 _MAX_BLOCKS = 128
-"""Largest plan whose bound is computed while the user waits. The bound needs one maximum flow per device."""
+"""Number of blocks of the largest plan whose bound is computed while the user waits.
+
+The bound needs one maximum flow per device.
+"""
 
 
 def period_number(placing: Placing, placement: Placement, *, split_weights: bool = False) -> KeyNumber:
-    """Return the proved bound on the period of the placement's plan, or a dash and the reason if there is no plan."""
+    """Return the proved bound on the period of the placement's plan.
+
+    If no plan is possible, return a dash and the reason.
+    """
     try:
         plan, bound = _bounded(placement, PlanOptions(split_weights))
     except InputError as error:
@@ -76,7 +82,7 @@ def _row(entry: JointEntry, first: JointEntry, place: int, unit: str) -> Row:
 
 
 def joint_verdict(report: JointReport) -> Verdict:
-    """Return the result of a joint search and what is proved about it."""
+    """Return a verdict on a joint search: the shortest period, and what is proved about it."""
     best = report.best
     if best is None or best.period is None:
         why = report.placement.reason or "no placement that was tried has a repeating schedule"

@@ -1,4 +1,4 @@
-"""Gain from each change of a plan, as rows of a table."""
+"""Table of the gain from each possible change of a plan."""
 
 from __future__ import annotations
 

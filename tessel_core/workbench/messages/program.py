@@ -16,7 +16,7 @@ def pace(latency: float, batch: int) -> str:
 
 
 def idle_sentence(idle: ProgramIdle) -> str:
-    """Return a sentence on idle time with both of its splits."""
+    """Return a sentence on idle time: its split into imbalance and bubble, and its split by cause."""
     whole = f"Devices are idle {percent(idle.split.idle)} of the time ({imbalance_and_bubble(idle.split)})"
     shares = {cause: percent(share) for cause, share in idle.causes.shares.items()}
     causes = ", ".join(f"{cause} {share}" for cause, share in shares.items() if share != percent(Fraction(0)))

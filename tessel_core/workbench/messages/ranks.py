@@ -1,4 +1,4 @@
-"""Process groups of a strategy in words, with their devices and links."""
+"""Describe the process groups of a strategy, with their devices and links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class DimensionGroups:
-    """The process groups of one dimension, in words."""
+    """Text about the process groups of one parallel dimension."""
 
     dimension: str
     groups: str
@@ -35,7 +35,10 @@ class DimensionGroups:
 
 
 def groups_of(ranks: Ranks, mesh: DeviceMesh) -> list[DimensionGroups]:
-    """Return the groups of each dimension that is cut, in rank order. They use the first devices of the mesh."""
+    """Return the groups of each dimension of size 2 or more, in rank order.
+
+    The strategy uses the first devices of the mesh.
+    """
     found = []
     named = ("tensor", "context", "expert", "data", "pipeline")
     for dimension in sorted((name for name in named if getattr(ranks, name) > 1), key=(*ranks.order, *named).index):
@@ -49,7 +52,10 @@ def groups_of(ranks: Ranks, mesh: DeviceMesh) -> list[DimensionGroups]:
 
 
 def group_names(ranks: Ranks, mesh: DeviceMesh) -> dict[str, list[list[str]]]:
-    """Return the device names of each group, by dimension. Context and expert are included only if they are cut."""
+    """Return the device names of each group, by dimension.
+
+    Context and expert groups are included only if their size is 2 or more.
+    """
     return {
         dimension: [[mesh.devices[worker - 1].name for worker in group] for group in ranks.groups(dimension)]
         for dimension in (*CUT_DIMENSIONS, *(name for name in ("context", "expert") if getattr(ranks, name) > 1))
@@ -62,7 +68,10 @@ def _named(mesh: DeviceMesh, group: Sequence[int]) -> str:
 
 
 def _links(mesh: DeviceMesh, group: tuple[int, ...], *, chain: bool) -> str:
-    """Return the links of a group. A `chain` sends between neighbours; other groups communicate all together."""
+    """Return text about the links of a group.
+
+    In a `chain`, only neighbours exchange data. In other groups, all devices communicate together.
+    """
     wires = wires_of(mesh, group)
     if wires.between is None:
         return f"inside a node, {_rate(wires.inside.bandwidth if wires.inside else math.inf)}"

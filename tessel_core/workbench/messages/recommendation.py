@@ -1,4 +1,4 @@
-"""Sentences about a recommendation: its proof, the reasons if nothing fits, idle time, and possible speed-ups."""
+"""Sentences about a recommended strategy: its proof, idle time, possible speed-ups, and reasons if nothing fits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessel_core.workbench.messages.idle import percent
 
 
 def proof_sentences(found: Recommendation) -> tuple[str, ...]:
-    """Return what is proved about the fastest strategy, and what happened to the other configurations."""
+    """Return sentences on the proof for the fastest strategy, and on the configurations that were ruled out."""
     if found.best is None:
         return ()
     count = counted(found.configurations, "configuration")
@@ -31,7 +31,7 @@ def proof_sentences(found: Recommendation) -> tuple[str, ...]:
 
 
 def _infeasible_clauses(found: Recommendation, most: int) -> list[str]:
-    """Return one clause for each of the `most` commonest reasons, and one that counts the other configurations."""
+    """Return one clause for each of the `most` commonest reasons, and one clause that counts the others."""
     reasons = list(found.infeasible.items())
     clauses = [
         f"{number:,} {'does' if number == 1 else 'do'} not fit into memory"
@@ -44,7 +44,7 @@ def _infeasible_clauses(found: Recommendation, most: int) -> list[str]:
 
 
 def refusal(found: Recommendation) -> tuple[str, ...]:
-    """Return why no strategy is possible, and which one comes closest; empty if there is a strategy."""
+    """Explain why no strategy is possible, and which one comes closest. Empty if a strategy was found."""
     if found.best is not None:
         return ()
     lines = [f"None of the {found.configurations:,} configurations of these ranges is possible."]
@@ -58,7 +58,7 @@ def refusal(found: Recommendation) -> tuple[str, ...]:
 
 
 def idle_sentence(schedule: Schedule) -> str:
-    """Return the idle share of the pipeline's time and its causes, the largest first."""
+    """Return a sentence on the share of time in which the pipeline is idle, and its causes, the largest first."""
     shares = sorted(idle_causes(schedule).shares.items(), key=lambda pair: -pair[1])
     causes = [f"{_CAUSES[cause]} {percent(share)}" for cause, share in shares if share]
     idle = percent(IdleSplit.of(schedule).idle)
@@ -77,9 +77,9 @@ _CAUSES = {
 
 
 def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
-    """Return whether a search found a shorter order than the schedule `own`, and what the search proved.
+    """Return a sentence on whether a search found a shorter order than the schedule `own`, and what the search proved.
 
-    `named` is the name of the order of `own`.  `report` has the makespan as its objective.
+    `named` is the name of the order of `own`. `report` has the makespan as its objective.
     """
     unit, found = own.plan.time_unit, report.solution
     if found is None or found.makespan >= own.makespan:
@@ -94,7 +94,7 @@ def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
 
 
 def order_sentences(orders: Sequence[SearchedOrder]) -> tuple[str, ...]:
-    """Return one line for each pipeline: the order that the search found, and the proof of its length."""
+    """Return one line for each pipeline: the effect of the order that the search found, and the proof of its length."""
     return tuple(
         f"{each.candidate.strategy.summary}: {_searched(each)} {_order_proof(each.proved, show_time(each.bound, 's'))}"
         for each in orders
@@ -117,7 +117,10 @@ def _order_proof(proved: bool, bound: str) -> str:
 
 
 def price_sentences(base: Candidate, tags: Sequence[PriceTag]) -> tuple[str, ...]:
-    """Return one sentence for each change, about the step time of `base` after it."""
+    """Return one sentence for each possible change of model or hardware.
+
+    Each compares the step time after the change with that of `base`.
+    """
     return tuple(_price(base, tag) for tag in tags)
 
 

@@ -1,4 +1,4 @@
-"""A run of a schedule in sentences, key numbers and table rows."""
+"""Describe a run of a schedule in sentences, key numbers and table rows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tessel_core.workbench.messages.timeline import PLACE, About
 from tessel_core.workbench.running import RunQuestion, RunReport
 
 WORST = 5
-"""Number of blocks that are listed."""
+"""Number of blocks in the table of the largest differences."""
 PREDICTED = "Predicted"
-"""First word of the columns that are empty without a prediction."""
+"""First word of the headings of columns that are empty without a prediction."""
 DEVICE_COLUMNS = ("Device", "Idle", f"{PREDICTED} idle", "Peak memory", f"{PREDICTED} peak")
 BLOCK_COLUMNS = ("Block", "Lasts", PREDICTED)
 
 
 def progress_sentence(question: RunQuestion, parts: Collection[tuple[int, Sequence[Timed]]]) -> str:
-    """Return the progress of a run, from the parts delivered so far."""
+    """Return a sentence on the progress of a run. It counts the blocks whose results have arrived."""
     if not parts:
         return "Starting the processes"
     done, total = len(question.latest(parts)), sum(map(len, question.schedule.plan.blocks_on))
@@ -30,14 +30,17 @@ def progress_sentence(question: RunQuestion, parts: Collection[tuple[int, Sequen
 
 
 def run_title(report: RunReport) -> str:
-    """Return the plan, the size and the kind of blocks of a run, in one line."""
+    """Return a title for a run with its plan, its size and the kind of its blocks."""
     schedule = report.run.schedule
     batches, ranks = counted(schedule.micro_batches, "micro-batch"), counted(len(schedule.plan.devices), "rank")
     return f"{schedule.plan.name}: {batches} on {ranks}, {BLOCKS[report.run.engine]}"
 
 
 def equality_sentence(report: RunReport) -> str:
-    """Return whether the ranks compute the same values as one process. Empty for stand-ins."""
+    """Return a sentence on whether the ranks compute the same values as one process.
+
+    Empty for stand-ins, which compute nothing.
+    """
     found, equal = report.equality, report.run.equal
     if equal is None:
         return ""
@@ -60,7 +63,7 @@ def makespan_sentence(report: RunReport) -> str:
 
 
 def again_sentence(first: RunReport, second: RunReport) -> str:
-    """Return the gain of a second search that used measured durations."""
+    """Return a sentence that compares the makespan before and after a second search with measured durations."""
     before, after = first.run.makespan_ns, second.run.makespan_ns
     lasted = f"{show_time(after, 'ns')} instead of {show_time(before, 'ns')}, {after / before:.3f} times as long"
     return f"After a second search with measured durations it takes {lasted}."
@@ -135,7 +138,7 @@ _RATIO = "Measured makespan / predicted makespan."
 
 
 def about_run(report: RunReport, of_measured: bool, place: str) -> About:
-    """Return how a run of a block differs from its prediction. Empty for other places."""
+    """Explain how the run of a block differs from its prediction. Empty if the place is not a run."""
     match, prediction = re.fullmatch(PLACE, place), report.prediction
     if match is None or match["block"] is None or prediction is None or not of_measured:
         return About()

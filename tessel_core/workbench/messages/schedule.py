@@ -1,4 +1,4 @@
-"""A report on a schedule in words and key numbers. Each claim comes with the bound that proves it."""
+"""Describe a report on a schedule in words and key numbers. Each claim comes with the bound that proves it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class KeyNumber:
 
     @property
     def pixels(self) -> int:
-        """Width in pixels that fits all three lines, whose letters are 14, 30 and 13 pixels high."""
+        """Width in pixels that fits all three lines. Their letters are 14, 30 and 13 pixels high."""
         return max(34 + 13 * len(self.label) // 2, 13 * len(self.value), 22 + 13 * len(self.beside) // 2)
 
 
 def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
-    """Return the makespan of `slower` over that of `faster`. None if either has no schedule."""
+    """Return the makespan of `slower` divided by that of `faster`. None if either report has no schedule."""
     if slower.makespan is None or not faster.makespan:
         return None
     return slower.makespan / faster.makespan
 
 
 def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """Return the results and proofs for both objectives, and the devices that limit the schedule, in sentences."""
+    """Return sentences on the results and proofs for both objectives, and on the devices that limit the schedule."""
     if report.status is Status.INFEASIBLE:
         return f"{_infeasible(report, plan)} {limiting_devices(report)}".rstrip()
     if report.solution is None:
@@ -48,7 +48,7 @@ def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def in_brief(report: ScheduleReport) -> str:
-    """Return makespan, idle time and proof of a report, in one line."""
+    """Return one line with the makespan, the idle time and the proof of a report."""
     drawn, (split, _) = report.drawable, IdleSplit.of_report(report)
     if drawn is None or split is None or report.makespan is None:
         return "no schedule was found"
@@ -59,13 +59,16 @@ def in_brief(report: ScheduleReport) -> str:
 
 
 def limiting_devices(report: ScheduleReport) -> str:
-    """Return which devices limit the schedule, if most of the idle time is imbalance. Otherwise empty."""
+    """Return a sentence on the devices that limit the schedule, if most of the idle time is imbalance.
+
+    Otherwise empty.
+    """
     split, _ = IdleSplit.of_report(report)
     return "" if split is None or report.drawable is None else who_limits(split, report.drawable.plan)
 
 
 def _found(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """Return the objective, and the most that another order could gain."""
+    """Return a sentence on the objective, and on the largest gain that another order could bring."""
     lead = "Cancelled, the best so far: " if report.status is Status.CANCELLED else ""
     found = "" if report.objective is None else f" of {_objective(report, plan, report.objective)}"
     limit = "" if report.bound is None else f": {_at_most(report, plan)}"
@@ -74,7 +77,10 @@ def _found(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def _at_most(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """Return the most that another order could gain. The bound is left out if it looks equal to the objective."""
+    """Return a clause on the largest gain that another order could bring.
+
+    It leaves out the bound if its rounded value equals the objective's.
+    """
     assert report.bound is not None
     limit = _objective(report, plan, report.bound)
     if report.objective is None or report.gap is None:
@@ -85,7 +91,10 @@ def _at_most(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
-    """Yield sentences on the other objective: whether it is proved, and the cost of keeping a repetend."""
+    """Yield sentences on the other objective, which the search did not minimize.
+
+    They say whether it is proved optimal, and the cost of repeating the repetend.
+    """
     if report.shortest is None:
         return
     of_period = report.objective_name == PERIOD
@@ -132,7 +141,7 @@ def _infeasible(report: ScheduleReport, plan: MicroBatchPlan) -> str:
     if report.least_capacity is None:
         return text
     what = "this order" if report.relaxed_solution is not None else "a schedule"
-    return f"{text} {show_memory(report.least_capacity, plan.memory_unit)} on every device would do for {what}."
+    return f"{text} {show_memory(report.least_capacity, plan.memory_unit)} on every device would be enough for {what}."
 
 
 def _objective(report: ScheduleReport, plan: MicroBatchPlan, amount: Fraction) -> str:
@@ -200,7 +209,10 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
 
 
 def _steadiest(report: ScheduleReport, drawn: Schedule, *, fits: bool) -> str:
-    """Return the bound on the period, or the least period found if the schedule does not keep it."""
+    """Return text on the bound on the period.
+
+    If the schedule does not repeat with the least period found, return that period.
+    """
     unit, least = drawn.plan.time_unit, report.period_per_micro_batch
     if least is None:
         return "makespan / micro-batches"
@@ -211,9 +223,10 @@ def _steadiest(report: ScheduleReport, drawn: Schedule, *, fits: bool) -> str:
 
 
 def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
-    """Return whether a value meets its bound, or its gap to it. Rounded numbers do not always show this.
+    """Return text on whether a value meets its bound, or on its gap to the bound.
 
-    Empty without a value, as for an order that does not fit in memory: bounds hold only for those that do.
+    Rounded numbers do not always show this. Empty without a value. An order that does not fit in memory has no value
+    here, because bounds hold only for orders that fit.
     """
     if value is None:
         return ""
@@ -221,7 +234,7 @@ def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
 
 
 def fullest(held: Sequence[float], capacities: Sequence[float | None]) -> int:
-    """Return the device closest to its capacity, or the one that holds most if all are unlimited."""
+    """Return the device closest to its memory capacity. If no device has a limit, return the device that holds most."""
     largest = max((capacity for capacity in capacities if capacity), default=1.0)
     return max(range(len(held)), key=lambda d: held[d] / (capacities[d] or largest))
 

@@ -1,4 +1,4 @@
-"""Sentences about the bottlenecks of a strategy, with figures from its trace."""
+"""Sentences about the bottlenecks of a strategy, with numbers from its simulated trace."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tessel_core.workbench.messages.program import idle_sentence
 
 _MAX_MEMORY_PARTS = 3
 _MIN_REPORTED_SHARE = 0.005
-"""Smaller shares of a step are not mentioned."""
+"""Smallest share of the step time that sentences mention."""
 
 
 def explain(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> tuple[str, ...]:
-    """Return sentences on idle time, the busiest stage, the stage that waits most and its reason, and memory."""
+    """Return sentences on idle time, the busiest stage, the stage that waits most, and the fullest memory."""
     stages = _stages(trace, ranks)
     busiest = max(range(len(stages)), key=lambda stage: stages[stage].computing)
     step = show_time(trace.latency * 1e9, "ns")
@@ -36,7 +36,7 @@ def explain(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> tuple[str, ...]:
 
 
 def bottleneck(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> str:
-    """Return two sentences for a card: the main reason for waiting, and the largest part of memory."""
+    """Return two sentences for a card: why devices wait, and what takes most memory."""
     idlest = min(_stages(trace, ranks), key=lambda each: each.computing)
     waits = _waits(trace, idlest.device, ranks) or "No device waits: all compute all the time."
     i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
@@ -51,13 +51,16 @@ def bottleneck(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> str:
 
 
 def _stages(trace: Trace, ranks: Ranks) -> list[DeviceTime]:
-    """Return the times of each stage's first device."""
+    """Return the times of the first device of each stage."""
     times = {each.device: each for each in device_times(trace)}
     return [times[ranks.worker(0, 0, place)] for place in range(ranks.pipeline)]
 
 
 def _waits(trace: Trace, worker: int, ranks: Ranks) -> str:
-    """Return a sentence on why a stage's device waits. Empty if it hardly waits."""
+    """Return a sentence on why a stage's device waits.
+
+    Empty if it waits for less than the smallest share that is mentioned.
+    """
     reasons = why_waiting(trace, worker, by_micro_batch=False)
     total = sum(each.seconds for each in reasons)
     if total <= _MIN_REPORTED_SHARE * trace.latency:

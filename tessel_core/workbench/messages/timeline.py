@@ -1,4 +1,4 @@
-"""Text about the selected run, gap or time range of a schedule."""
+"""Text about a selected place of a timeline: a run, idle time of a device, or a time range."""
 
 from __future__ import annotations
 
@@ -31,46 +31,53 @@ from tessel_core.workbench.messages.idle import CAUSES_MEAN, percent
 Run = tuple[int, int]
 """Index of a block, and a micro-batch."""
 Part = str | Run
-"""Piece of a text. A run is shown as its name, which links to it."""
+"""Piece of a text. A run is shown as its name, with a link that selects it."""
 Line = tuple[str, tuple[Part, ...]]
-"""Heading, and the pieces of its text."""
+"""Line of text: its heading, and the pieces of its text."""
 
 PLACE = (
     r"(?P<block>\d{1,7})\.(?P<micro_batch>\d{1,7})"
     r"|g(?P<device>\d{1,7})\.(?P<moment>\d{1,16})"
     r"|r(?P<begin>\d{1,16})-(?P<end>\d{1,16})"
 )
-"""Pattern of a place: run 3.17 (block, micro-batch), gap g2.718 (device 2 at tick 718), or range r120-480."""
+"""Pattern of a place: run 3.17 (block, micro-batch), idle time g2.718 (on device 2, at tick 718), or range r120-480."""
 _MAX_NAMED = 5
-"""Number of runs of a chain that are named."""
+"""Number of runs of a chain of waits that are named."""
 _MAX_DRAWN = 20_000
-"""Number of runs of a chain that are drawn."""
+"""Number of runs of a chain of waits that are drawn."""
 _MAX_TIMED_RUNS = 50_000
-"""Largest schedule for which slack and savings are computed. In larger ones this is too slow."""
+"""Number of runs of the largest schedule for which slack and savings are computed.
+
+For a larger schedule this is too slow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Text about a place, the chain of runs that leads to it, the nearest first, and the runs that wait for it."""
+    """Text about a place, the chain of runs that leads to it (nearest first), and the runs that wait for it."""
 
     lines: tuple[Line, ...] = ()
     chain: tuple[Run, ...] = ()
     after: tuple[Run, ...] = ()
-    """Given only for a simulation. For a schedule, the browser finds them itself."""
+    """Runs that wait for the place.
+
+    Given only for a simulation; for a schedule, the browser finds these runs itself.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Place that a user's search has found, or why there is none."""
+    """Place that a user's search has found, or the reason why it found none."""
 
     place: str = ""
     complaint: str = ""
 
 
 def about(schedule: Schedule, place: str, waits: Sequence[ReceiveWait] = ()) -> About:
-    """Return the text about a place as in `PLACE`. Empty if the schedule has no such place.
+    """Return the text about a place in the format of `PLACE`.
 
-    `waits` has the gaps whose receives are known.
+    Empty if the schedule has no such place. `waits` lists the idle times during which a rank is known to wait for a
+    receive.
     """
     match = re.fullmatch(PLACE, place)
     if match is None:
@@ -84,7 +91,7 @@ def about(schedule: Schedule, place: str, waits: Sequence[ReceiveWait] = ()) -> 
 
 
 def find_place(schedule: Schedule, text: str) -> Finding:
-    """Return the place named by words such as "B3 of 17", "longest hole on gpu2" or "peak of gpu5"."""
+    """Return the place named by words such as "B3 of 17", "longest idle time on gpu2" or "peak of gpu5"."""
     try:
         found = find(schedule, text, _holes(schedule))
     except InputError as error:
@@ -107,7 +114,10 @@ SAVINGS = (
 
 @lru_cache(maxsize=2)
 def savings(schedule: Schedule) -> tuple[Fraction, ...]:
-    """Return the ticks that each block saves if it alone is 10% faster. Empty above `_MAX_TIMED_RUNS` runs."""
+    """Return the ticks that the schedule saves if one block alone is 10% faster, for each block.
+
+    Empty if the schedule has more than `_MAX_TIMED_RUNS` runs.
+    """
     return _order(schedule).savings() if len(schedule.start) <= _MAX_TIMED_RUNS else ()
 
 
@@ -132,7 +142,7 @@ def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
 
 
 def _why(schedule: Schedule, obstacles: Obstacles, chain: Sequence[Link]) -> tuple[Part, ...]:
-    """Return the chain of obstacles as text. The nearest ones are named."""
+    """Return text on the chain of obstacles that delay a run. Only the nearest ones are named."""
     parts: list[Part] = []
     for link in chain[:_MAX_NAMED]:
         text, run = _obstacle(schedule, obstacles, link)
@@ -179,12 +189,12 @@ def _about_hole(schedule: Schedule, device: int, moment: int, waits: Sequence[Re
         at = show_time(filler.moment, schedule.plan.time_unit)
         lines.append(("What could fill it", (_run(schedule, filler.row), f" could start at {at}, {cost}.")))
     else:
-        lines.append(("What could fill it", ("Nothing: no run could start in this gap.",)))
+        lines.append(("What could fill it", ("Nothing: no run could start in this idle time.",)))
     return About(tuple(lines))
 
 
 def _causes_of(schedule: Schedule, hole: Hole) -> str:
-    """Return each cause of a gap with its meaning, the longest first."""
+    """Return each cause of an idle time with its meaning, the longest first."""
     ticks: dict[Cause, int] = {}
     for piece in hole.pieces:
         ticks[piece.cause] = ticks.get(piece.cause, 0) + piece.end - piece.start

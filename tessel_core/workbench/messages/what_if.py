@@ -1,4 +1,4 @@
-"""The winning schedule of *What if*, in sentences and as cells of a map."""
+"""Describe the winning schedules of *What if*, in sentences and in cells of a map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessel_core.units import show_time
 from tessel_core.workbench.messages.comparison import percent_of
 
 _MAX_NAMED = 3
-"""Number of pairs that a sentence names. Others are counted."""
+"""Number of pairs that a sentence names. Further ones are only counted."""
 
 
 def winner_line(labels: Sequence[str], found: Standing, time_unit: str, *, so_far: bool = False) -> str:
@@ -34,7 +34,10 @@ def winner_line(labels: Sequence[str], found: Standing, time_unit: str, *, so_fa
 
 
 def standing_notes(comparison: Comparison, found: Standing) -> tuple[str, ...]:
-    """Return notes on schedules that do not compete, and on unequal work. `comparison` has the unchanged plans."""
+    """Return notes on schedules that do not compete, and on plans of unequal work.
+
+    `comparison` has the plans before any slider moved.
+    """
     labels, notes = comparison.labels(), list[str]()
     if found.misfits:
         notes.append(f"Does not fit in memory: {_names(labels, found.misfits)}.")
@@ -48,14 +51,17 @@ def standing_notes(comparison: Comparison, found: Standing) -> tuple[str, ...]:
 
 
 def waiting_note(labels: Sequence[str], waiting: Sequence[int], *, begun: bool) -> str:
-    """Return which schedules have no answer at these values yet. Their search runs, or starts when the sliders rest."""
+    """Return a note on schedules that have no answer yet for the sliders' values.
+
+    Their search is running, or starts when the sliders stop moving.
+    """
     if begun:
         return f"Searching: {_names(labels, waiting)}."
-    return f"Shown pale from before, searched again when the sliders rest: {_names(labels, waiting)}."
+    return f"Pale, from earlier values, and searched again when the sliders stop: {_names(labels, waiting)}."
 
 
 def left_out_note(labels: Sequence[str], made: Sequence[int]) -> str:
-    """Return which rows do not follow the sliders, because they were changed by hand."""
+    """Return a note on schedules that were changed by hand. They do not follow the sliders."""
     return f"Left out, because a schedule changed by hand fits only its own plan: {_names(labels, made)}."
 
 
@@ -80,7 +86,7 @@ def _work(plan: MicroBatchPlan) -> Fraction:
 
 
 def map_caption(shown: Sequence[Slider], of: WhichWins) -> str:
-    """Return the titles of the map's two sides, and the other changed values."""
+    """Return the caption of the map: the titles of its two axes, and the values of the other moved sliders."""
     titles = {each.field: each.title for each in shown}
     sides = f"{titles[of.across.field]} from left to right, {_inside(titles[of.down.field])} from top to bottom"
     others = [
@@ -92,30 +98,30 @@ def map_caption(shown: Sequence[Slider], of: WhichWins) -> str:
 
 
 def _inside(title: str) -> str:
-    """Return a title for use inside a sentence."""
+    """Return a title with a small first letter, for use inside a sentence."""
     return title[:1].lower() + title[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class CellText:
-    """Text of a cell of the map."""
+    """Text of one cell of the map."""
 
     who: str
     """Scheduler of the winner. Empty if no schedule wins."""
     how: str
-    """Makespan of the winner, with a question mark if a longer search could change the winner."""
+    """Makespan of the winner. A question mark follows if a longer search could change the winner."""
     about: str
     """Full text for the tooltip."""
 
 
 def side(shown: Sequence[Slider], axis: Axis) -> tuple[str, list[str]]:
-    """Return the title of one side of the map, and the texts of its values."""
+    """Return the title of one axis of the map, and the text of each of its values."""
     slider = next(each for each in shown if each.field == axis.field)
     return slider.title, [slider.texts[slider.stops.index(value)] for value in axis.values]
 
 
 def cell_text(comparison: Comparison, shown: Sequence[Slider], of: WhichWins, cell: Cell) -> CellText:
-    """Return the text of a cell of the map. `comparison` has the unchanged plans."""
+    """Return the text of a cell of the map. `comparison` has the plans before any slider moved."""
     found, pairs = cell.standing, comparison.pairs
     (across, columns), (down, rows) = (side(shown, axis) for axis in (of.across, of.down))
     place = f"{across} {columns[cell.column]}, {_inside(down)} {rows[cell.row]}"
@@ -135,6 +141,6 @@ def _names(labels: Sequence[str], positions: Sequence[int]) -> str:
 
 
 def _listed(names: Sequence[str], most: int = _MAX_NAMED) -> str:
-    """Return names joined with "; " and "and". Names beyond `most` are counted."""
+    """Return names joined with "; " and "and". If there are more than `most` names, the last item counts the others."""
     shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
     return "; ".join(shown[:-1]) + (" and " if len(shown) > 1 else "") + shown[-1]

@@ -1,4 +1,7 @@
-"""The SQLite file. It is opened only if it is valid, changed only in transactions, and reports errors in words."""
+"""The SQLite file of the store.
+
+It is opened only if it is valid, and changed only in transactions. Errors are reported in words.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pathlib import Path
 from tessel_core.errors import InputError
 
 PATIENCE_S = 2.0
-"""Time that a writer waits for another writer."""
+"""Seconds that a writer waits for another writer to finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Schema:
     """Tables of the file, and the ids by which it is recognised."""
 
     application: int
-    """SQLite's `application_id`, which names the program of the file."""
+    """SQLite's `application_id`, which identifies the program that created the file."""
     version: int
     """SQLite's `user_version`, the version of the tables."""
     tables: str
@@ -75,11 +78,11 @@ class Database:
         self._identity = _identity(path)
         self._lock = threading.RLock()
         self.trouble = ""
-        """Why the latest change was not saved. Empty if it was."""
+        """Reason why the latest change was not saved. Empty if it was saved."""
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for reading. Every statement sees a consistent state. Raises StoreError."""
+        """Provide the connection for reading. Every statement sees a consistent state. Raises StoreError."""
         with self._lock:
             try:
                 yield self._connection
@@ -88,9 +91,9 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for one transaction. It is on disk when this returns.
+        """Provide the connection for one transaction.
 
-        Raises StoreError with the reason if nothing was saved.
+        Changes are on disk when the `with` block ends. Raises StoreError with the reason if nothing was saved.
         """
         with self.reading() as connection:
             with self._transaction():
@@ -145,7 +148,7 @@ def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
 
 
 def open_in_memory(path: Path) -> Database:
-    """Open a store in memory. It starts with the content of the store at `path`, if that can be read."""
+    """Open a store in memory. It starts with a copy of the store at `path`, if that file can be read."""
     connection = _connect(":memory:")
     with suppress(sqlite3.Error, OSError, StoreError), tempfile.TemporaryDirectory() as folder:
         _copy(path, Path(folder), connection)
@@ -155,7 +158,7 @@ def open_in_memory(path: Path) -> Database:
 
 
 def reason(error: sqlite3.Error) -> str:
-    """Return the reason of an SQLite error in a few words."""
+    """Return the cause of an SQLite error in a few words."""
     code = getattr(error, "sqlite_errorcode", None)
     return str(error) if code is None else _REASONS.get(code & 0xFF, str(error))
 
@@ -167,8 +170,8 @@ def _connect(name: str) -> sqlite3.Connection:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bool:
-    """Return whether the file is empty. Raises StoreError if it is not a valid store of the known version either."""
-    connection.execute("BEGIN")  # one consistent state, because another process may be creating the store
+    """Return whether the file is empty. Raises StoreError unless the file is empty or a store of the known version."""
+    connection.execute("BEGIN")  # one transaction, because another process may be creating the store
     try:
         application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
         tables = _tables(connection)
@@ -194,9 +197,10 @@ def _tables(connection: sqlite3.Connection) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Allow readers beside a writer, and put every commit on disk before it returns.
+    """Switch the journal to write-ahead mode, and put every commit on disk before it returns.
 
-    SQLite does not wait for a lock when it changes the journal mode, so this loop waits.
+    In this mode, readers do not wait for a writer. SQLite does not wait for a lock when it changes the journal mode, so
+    this function retries.
     """
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -238,18 +242,18 @@ def _probe(connection: sqlite3.Connection, schema: Schema) -> None:
 
 
 def _copy(path: Path, folder: Path, target: sqlite3.Connection) -> None:
-    """Read the store through a copy, because SQLite may write files beside a store even to read it."""
+    """Read the store through a temporary copy, because SQLite may write files beside a database even to read it."""
     for name in (path.name, f"{path.name}-wal"):
         with suppress(FileNotFoundError):
             shutil.copyfile(path.with_name(name), folder / name)
     with closing(_connect(str(folder / path.name))) as source:
         if not _recognise(source, path, SAVED_WORK):
-            source.execute("PRAGMA journal_mode = DELETE")  # a database in memory cannot write ahead
+            source.execute("PRAGMA journal_mode = DELETE")  # a database in memory supports no write-ahead log
             source.backup(target)
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
-    """Return device and inode of the file at `path`. None if there is none."""
+    """Return device number and inode number of the file at `path`. None if the file does not exist."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Parts of a workspace that revisions share. Each is stored once, compressed, by digest."""
+"""Parts of a workspace that several revisions share. Each part is stored once, compressed, under its digest."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tessel_core.formats.workspace_file import WorkspaceFile
 
 
 def pack(text: str) -> bytes:
-    """Return compressed text, typically a tenth of its size."""
+    """Return the compressed text. It is typically a tenth as long."""
     return zlib.compress(text.encode())
 
 
 def unpack(packed: bytes, name: str) -> bytes:
-    """Return the bytes of a compressed text. Raises InputError, with `name`, if it is damaged or too large."""
+    """Decompress a text, and return it as bytes. Raises InputError with `name` if the data is damaged or too large."""
     try:
         reader = zlib.decompressobj()
         found = reader.decompress(packed, LARGEST_FILE)
@@ -34,11 +34,14 @@ def unpack(packed: bytes, name: str) -> bytes:
 
 
 Part = tuple[str | None, Callable[[], str]]
-"""Digest of a part, None if there is no such part, and a function that returns its text."""
+"""Digest of a part, and a function that returns its text. The digest is None if the workspace has no such part."""
 
 
 def parts_of(work: WorkspaceFile) -> tuple[Part, Part, Part]:
-    """Return schedule, graph and mesh. Their text, which can have megabytes, is made only if it is not stored yet."""
+    """Return schedule, graph and mesh.
+
+    The text of a part, which can have megabytes, is made only if that part is not stored yet.
+    """
     opened, graph, mesh = work.opened, work.graph, work.mesh
     return (
         (_digest(opened), lambda: "" if opened is None else schedule_file_text(opened)),
@@ -55,7 +58,7 @@ def without_parts(work: WorkspaceFile) -> WorkspaceFile:
 def with_parts(
     work: WorkspaceFile, schedule: bytes | None, graph: bytes | None, mesh: bytes | None, *, name: str
 ) -> WorkspaceFile:
-    """Return the workspace with its compressed parts. Raises InputError, with `name`, if one is damaged."""
+    """Return the workspace with its decompressed parts. Raises InputError with `name` if a part is damaged."""
     return replace(
         work,
         opened=None if schedule is None else read_schedule(unpack(schedule, name), name),

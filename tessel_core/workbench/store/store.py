@@ -42,7 +42,7 @@ def data_folder(
 
 
 MOST_BYTES = 64 * 1000 * 1000
-"""Limit for all compressed answers. The oldest are deleted first."""
+"""Limit for all compressed answers together, in bytes. The oldest answers are deleted first."""
 
 
 class Answers:
@@ -53,7 +53,10 @@ class Answers:
         self._most_bytes = most_bytes
 
     def keep(self, digest: str, document: str) -> None:
-        """Store an answer. It replaces an earlier one to the same question. An answer above the limit is not stored."""
+        """Store an answer.
+
+        It replaces an earlier answer to the same question. An answer above the size limit is not stored.
+        """
         packed = pack(document)
         if len(packed) > self._most_bytes:
             return
@@ -63,7 +66,7 @@ class Answers:
             self._make_room(connection)
 
     def find(self, digest: str) -> bytes | None:
-        """Return the document stored under `digest`, or None. Raises InputError if it is damaged."""
+        """Return the document stored under `digest`, or None. Raises InputError if the document is damaged."""
         with self._database.reading() as connection:
             row = connection.execute("SELECT document FROM answer WHERE digest = ?", (digest,)).fetchone()
         return None if row is None else unpack(row[0], f"answer {digest[:8]}")
@@ -88,11 +91,11 @@ class Store:
     workspaces: Workspaces
     answers: Answers
     refused: str = ""
-    """Why this store is only in memory. Empty for a store on disk."""
+    """Reason why this store is only in memory. Empty for a store on disk."""
 
     @property
     def trouble(self) -> str:
-        """Why the latest change is not on disk, as a sentence without a full stop. Empty if it is."""
+        """Reason why the latest change is not on disk, as a sentence without a full stop. Empty if it is on disk."""
         return self.refused or self.database.trouble
 
 
@@ -111,6 +114,6 @@ _opened = lru_cache(open_store)
 
 
 def find_store() -> Store:
-    """Return the store of the user who runs this process. It is opened once."""
+    """Return the store of the user who runs this process. It is opened at the first call."""
     with _LOCK:
         return _opened(data_folder())

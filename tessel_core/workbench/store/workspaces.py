@@ -1,7 +1,8 @@
-"""Workspaces by token, each with its history, so that saved work is never overwritten.
+"""Workspaces by token, with their history.
 
-A history is a tree of revisions. Saving adds one; undo and redo move along the tree. A writer names the revision that
-it started from. If another writer has moved the workspace on, the work is saved as a separate workspace.
+Saved work is never overwritten. A history is a tree of revisions: saving adds a revision, and undo and redo move along
+the tree. A writer states which revision it started from. If another writer has changed the workspace since, the work is
+saved as a separate workspace.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from tessel_core.workbench.store.parts import pack, parts_of, unpack, with_parts
 
 MOST_REVISIONS = 200
 MOST_BYTES = 16 * 1000 * 1000
-"""Limit for the compressed history of a workspace, each graph counted once. The oldest revisions are deleted first."""
+"""Limit for the compressed history of a workspace, in bytes.
+
+Each graph counts once. The oldest revisions are deleted first.
+"""
 
 _SECOND = " (forked)"
 
@@ -48,7 +52,7 @@ WHERE r.token = ? AND r.number = ?
 
 @dataclass(frozen=True, slots=True)
 class SavedWorkspace:
-    """Entry of a workspace in the store."""
+    """List entry of a stored workspace."""
 
     token: str
     name: str
@@ -61,7 +65,10 @@ class SavedWorkspace:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Result of saving after another writer has changed the same revision. Both states are saved."""
+    """Result of saving after another writer has already saved a successor of the same revision.
+
+    Both states are saved.
+    """
 
     mine: SavedWorkspace
     """The workspace that now holds this writer's work."""
@@ -83,9 +90,10 @@ class Workspaces:
         self._most_bytes = most_bytes
 
     def create(self, work: WorkspaceFile, token: str = "") -> SavedWorkspace:
-        """Save a new workspace under its name and token, or under the nearest free ones.
+        """Save a new workspace under its name and token, or under similar ones if they are taken.
 
-        A repeated call with the same state does nothing, for callers that did not learn of the first one's success.
+        A caller may repeat the call with the same state if it does not know whether the first call succeeded. The
+        second call then does nothing.
         """
         with self._database.writing() as connection:
             there = _find(connection, token)
@@ -98,9 +106,10 @@ class Workspaces:
             return made
 
     def save(self, token: str, base: int, work: WorkspaceFile, *, step: bool = True) -> SavedWorkspace | Conflict:
-        """Save the next state of a workspace, made from revision `base`. The store's name of it stays.
+        """Save the next state of a workspace, made from revision `base`.
 
-        With `step`, undo returns to `base`. Otherwise the new state replaces `base` in the history.
+        The name in the store stays the same. With `step`, undo returns to `base`. Otherwise the new state replaces
+        `base` in the history.
         """
         with self._database.writing() as connection:
             other = _find(connection, token)
@@ -118,11 +127,17 @@ class Workspaces:
             return _present(connection, token)
 
     def undo(self, token: str, base: int) -> SavedWorkspace | None:
-        """Undo one step if `base` is still the current revision. Return the current state, None if it was deleted."""
+        """Undo one step if `base` is still the current revision.
+
+        Return the current state, or None if the workspace was deleted.
+        """
         return self._move(token, base, _PARENT)
 
     def redo(self, token: str, base: int) -> SavedWorkspace | None:
-        """Redo one step if `base` is still the current revision. Return the current state, None if it was deleted."""
+        """Redo one step if `base` is still the current revision.
+
+        Return the current state, or None if the workspace was deleted.
+        """
         return self._move(token, base, "SELECT MAX(number) FROM revision WHERE token = ? AND parent = ?")
 
     def _move(self, token: str, base: int, target: str) -> SavedWorkspace | None:
@@ -136,27 +151,30 @@ class Workspaces:
             return _find(connection, token)
 
     def find(self, token: str) -> SavedWorkspace | None:
-        """Return the entry of a workspace. None if there is none."""
+        """Return the list entry of a workspace. None if the store has no such workspace."""
         with self._database.reading() as connection:
             return _find(connection, token)
 
     def load(self, token: str) -> tuple[SavedWorkspace, WorkspaceFile] | None:
-        """Return a workspace and its content. None if there is none.
+        """Return a workspace's list entry and content.
 
-        Raises InputError if its document cannot be read.
+        None if the store has no such workspace. Raises InputError if its document cannot be read.
         """
         with self._database.reading() as connection:
             kept = _find(connection, token)
             return None if kept is None else (kept, _document(connection, kept))
 
     def all(self) -> tuple[SavedWorkspace, ...]:
-        """Return all workspaces, the latest first."""
+        """Return all workspaces, the latest change first."""
         with self._database.reading() as connection:
             rows = connection.execute(f"{_KEPT} ORDER BY w.saved_at DESC, w.rowid DESC").fetchall()
         return tuple(_kept(row) for row in rows)
 
     def rename(self, token: str, name: str) -> SavedWorkspace | None:
-        """Rename a workspace. Return None if it was deleted. Raises InputError if the name is invalid or taken."""
+        """Rename a workspace.
+
+        Return None if the workspace was deleted. Raises InputError if the name is invalid or taken.
+        """
         name = name.strip()
         check_name(name)
         with self._database.writing() as connection:
@@ -173,7 +191,10 @@ class Workspaces:
             _forget_parts(connection)
 
     def _prune(self, connection: sqlite3.Connection, token: str) -> None:
-        """Delete revisions beyond the limits. The current revision is the newest one when this is called."""
+        """Delete revisions beyond the limits of number and size.
+
+        The caller has just added the current revision, so it is never deleted.
+        """
         rows = connection.execute(_SIZES, (token,)).fetchall()
         room, counted = self._most_bytes, set[str]()
         for position, (number, size, graph, graph_size) in enumerate(rows):
@@ -226,7 +247,10 @@ def _append(connection: sqlite3.Connection, token: str, parent: int | None, work
 
 
 def _says(connection: sqlite3.Connection, kept: SavedWorkspace, work: WorkspaceFile) -> bool:
-    """Return whether the workspace is already in this state. The name does not count, because it has no history."""
+    """Return whether the stored workspace already has this state.
+
+    Names are not compared, because they have no history.
+    """
     document, *digests = connection.execute(
         "SELECT document, schedule, graph, mesh FROM revision WHERE token = ? AND number = ?",
         (kept.token, kept.revision),
@@ -235,12 +259,15 @@ def _says(connection: sqlite3.Connection, kept: SavedWorkspace, work: WorkspaceF
 
 
 def _packed(work: WorkspaceFile) -> bytes:
-    """Return the compressed state without its name and its parts, which are stored separately."""
+    """Return the compressed state without its name and without the parts that are stored separately."""
     return pack(workspace_text(replace(without_parts(work), name="unnamed")))
 
 
 def _document(connection: sqlite3.Connection, kept: SavedWorkspace) -> WorkspaceFile:
-    """Return the content of a workspace at its revision. Raises InputError if that was deleted or is damaged."""
+    """Return the content of a workspace at its revision.
+
+    Raises InputError if that revision was deleted or is damaged.
+    """
     name = f"workspace {kept.name}"
     row = connection.execute(_WHOLE, (kept.token, kept.revision)).fetchone()
     if row is None:
