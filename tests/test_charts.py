@@ -13,7 +13,7 @@ import pytest
 from helpers.plans import random_plan
 from helpers.seeds import one_in
 
-from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
+from tessel_core.charts.bars import MAX_BARS, MAX_LABELS, spans_of
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart, savings_chart
 from tessel_core.charts.gantt import TimeAxis, gantt
@@ -127,7 +127,7 @@ def test_a_schedule_in_which_nothing_repeats_has_no_phases() -> None:
 
 
 def test_labels_stop_before_they_slow_the_browser() -> None:
-    few, many = (drawn(build_shape("v-shape"), n) for n in (MOST_LABELS // 8, MOST_LABELS // 8 + 1))
+    few, many = (drawn(build_shape("v-shape"), n) for n in (MAX_LABELS // 8, MAX_LABELS // 8 + 1))
     assert all(trace.text is not None for trace, _ in runs_of(gantt(few)))
     assert all(trace.text is None for trace, _ in runs_of(gantt(many)))
 
@@ -137,12 +137,12 @@ def heatmap(figure: go.Figure) -> go.Heatmap | None:
 
 
 def test_what_a_browser_cannot_draw_as_bars_is_drawn_as_shares() -> None:
-    schedule = drawn(build_shape("v-shape"), MOST_BARS // 8 + 1, "1f1b")
+    schedule = drawn(build_shape("v-shape"), MAX_BARS // 8 + 1, "1f1b")
     assert heatmap(gantt(schedule)) is not None
     assert not list(runs_of(gantt(schedule)))
-    fewer = drawn(build_shape("v-shape"), MOST_BARS // 8, "1f1b")
+    fewer = drawn(build_shape("v-shape"), MAX_BARS // 8, "1f1b")
     assert heatmap(gantt(fewer)) is None
-    assert len(list(runs_of(gantt(fewer)))) == MOST_BARS
+    assert len(list(runs_of(gantt(fewer)))) == MAX_BARS
 
 
 def test_a_window_holds_the_runs_that_overlap_it_and_no_others() -> None:

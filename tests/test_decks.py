@@ -30,11 +30,11 @@ from tessel_core.placement.problem import placement_problem
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.comparison import Made
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
-from tessel_core.workbench.slides import MOST_SLIDES, OwnSlide, with_slide
+from tessel_core.workbench.slides import MAX_SLIDES, OwnSlide, with_slide
 from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
 NAMES = [deck.name for deck in list_decks()]
-MOST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,7 +49,7 @@ def test_a_deck_is_solved_and_says_it_shortly(name: str) -> None:
         assert frames or each["picture"].startswith("<svg")
         assert all(header["quiet"] for header, _ in frames)
     page = deck_page(data)
-    assert len(page.encode()) <= MOST_BYTES
+    assert len(page.encode()) <= MAX_BYTES
     markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"(src|href)=|//|@import|url\(", markup), "nothing is asked of a network"
     (kept,) = re.findall(r'<script type="application/json" id="deck">(.*?)</script>', page, re.DOTALL)
@@ -131,7 +131,7 @@ def test_slides_of_ones_own_have_limits_and_are_judged() -> None:
     page = deck_page(OwnDeckQuestion("</title><script>x", (slide,)).solve(Control()))
     assert "<script>x" not in page
     full: tuple[OwnSlide, ...] = ()
-    for _ in range(MOST_SLIDES):
+    for _ in range(MAX_SLIDES):
         full = with_slide(full, slide)
     with pytest.raises(InputError, match="slides: are already 40"):
         with_slide(full, slide)

@@ -87,7 +87,10 @@ WRONG: dict[str, tuple[Program, str]] = {
         Program("p", (X,), (0,), (Op("relu", (0,), (1,)),), (0,)),
         "operation 0 (relu): defines value 1, which has",
     ),
-    "unknown": (Program("p", (X, X), (0,), (Op("frob", (0,), (1,)),), (1,)), "operation 0 (frob): is not known, the folder"),
+    "unknown": (
+        Program("p", (X, X), (0,), (Op("frob", (0,), (1,)),), (1,)),
+        "operation 0 (frob): is not known, the folder",
+    ),
     "shape": (
         Program("p", (X, X.shaped((5,))), (0,), (Op("relu", (0,), (1,)),), (1,)),
         "operation 0 (relu): outputs fp32[5]@1, but its inputs imply fp32[4]@1",

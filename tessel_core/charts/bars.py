@@ -17,9 +17,9 @@ from tessel_core.units import show_memory, show_time
 Window = tuple[int, int]
 """Time window of a picture in ticks: start (included) and end (excluded)."""
 
-MOST_BARS = 4_000
+MAX_BARS = 4_000
 """Largest number of bars in a picture. A browser draws this many in about half a second."""
-MOST_LABELS = 1_000
+MAX_LABELS = 1_000
 """Largest number of bars with labels in a picture."""
 _MAX_LISTED = 8
 """Number of devices of a block that the hover text names."""

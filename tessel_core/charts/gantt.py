@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, Window, bar_count, bar_traces, legend_traces
+from tessel_core.charts.bars import MAX_BARS, MAX_LABELS, Window, bar_count, bar_traces, legend_traces
 from tessel_core.charts.figure import CLEAR, LANE, STILL_LEGEND, axis_title, finish, lane_axis, plain
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, MISFIT, QUIET
@@ -128,7 +128,7 @@ SHARES_CAPTION = (
 def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
     """Return the level of detail for a picture of all `schedules` in the window."""
     bars = sum(bar_count(schedule, window) for schedule in schedules)
-    return Detail.SHARES if bars > MOST_BARS else Detail.BARS if bars > MOST_LABELS else Detail.LABELLED
+    return Detail.SHARES if bars > MAX_BARS else Detail.BARS if bars > MAX_LABELS else Detail.LABELLED
 
 
 def block_traces(schedule: Schedule, divisor: float, window: Window, detail: Detail) -> list[go.Bar | go.Heatmap]:

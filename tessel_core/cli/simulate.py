@@ -26,7 +26,7 @@ from tessel_core.strategies.evaluation import Configuration, evaluate_quickly
 from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.rates import StepRates, step_rates
 from tessel_core.strategies.strategy import (
-    MOST_TRACED,
+    MAX_TRACED,
     Semantics,
     count_operations,
     refuse_impossible,
@@ -117,7 +117,7 @@ def _simulate_strategy(
     refuse_impossible(family, spec, strategy, mesh, semantics)
     ranks = strategy.ranks(semantics)
     operations = count_operations(family, spec, strategy) if quick else 0
-    if operations > MOST_TRACED:
+    if operations > MAX_TRACED:
         outcome = evaluate_quickly(family, Configuration(spec, strategy), mesh)
         if outcome is not None:
             why = f"about {operations:,} operations are timed block by block, not one by one"

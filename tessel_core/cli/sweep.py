@@ -41,7 +41,7 @@ from tessel_core.strategies.families import FAMILIES, Family, Value
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.ranks import RankOrder, every_rank_order, read_rank_order
-from tessel_core.strategies.strategy import MOST_TRACED, Semantics, count_operations, simulate_strategy
+from tessel_core.strategies.strategy import MAX_TRACED, Semantics, count_operations, simulate_strategy
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 
@@ -264,7 +264,7 @@ def _show(found: GridResult, most: int) -> None:
         screen.print(best_ones)
     best = found.configurations[found.ranked("throughput")[0]] if feasible else None
     # The explanation takes seconds, so it is left out after the user stopped the sweep.
-    few = best is not None and count_operations(found.family, best.spec, best.strategy) <= MOST_TRACED
+    few = best is not None and count_operations(found.family, best.spec, best.strategy) <= MAX_TRACED
     if best is not None and few and not found.unreached:
         how = found.family, best.spec, best.strategy, found.mesh, found.semantics
         known = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing)

@@ -32,7 +32,7 @@ from tessel_core.strategies.ranks import RankOrder, distinct_orders
 from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy
 from tessel_core.strategies.wiring import nodes_of
 
-MOST_CONFIGURATIONS = 200_000
+MAX_CONFIGURATIONS = 200_000
 """Largest number of configurations of a grid or a search. They take some minutes."""
 
 SMALL_GRID_LAYERS = 500
@@ -67,7 +67,7 @@ class Grid:
 
     The number format "fp8" means bf16 with the products of linear layers in FP8.
 
-    Raises InputError for a range without values, a degree below 1, and more than `MOST_CONFIGURATIONS` configurations.
+    Raises InputError for a range without values, a degree below 1, and more than `MAX_CONFIGURATIONS` configurations.
     The family checks its sizes.
     """
 
@@ -112,8 +112,8 @@ class Grid:
             least = 0 if name in ("bucket_bytes", "zero") or name in sizes else 1
             if min(numbers, default=least) < least:
                 raise InputError(name, f"must be at least {least}, got {min(numbers)}")
-        if self.size > MOST_CONFIGURATIONS:
-            why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} allowed"
+        if self.size > MAX_CONFIGURATIONS:
+            why = f"has {self.size:,} configurations, more than the {MAX_CONFIGURATIONS:,} allowed"
             raise InputError("grid", why)
 
     @property
@@ -234,8 +234,8 @@ def _part(part: str, what: str) -> Iterator[int]:
     low, high = int(first), int(last) if dots else int(first)
     if times and (int(factor) < 2 or low < 1):
         raise InputError(what, f"must multiply by 2 or more and begin at 1 or more, got {part!r}")
-    if not times and high - low >= MOST_CONFIGURATIONS:
-        why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} allowed"
+    if not times and high - low >= MAX_CONFIGURATIONS:
+        why = f"{part!r} has {high - low + 1:,} values, more than the {MAX_CONFIGURATIONS:,} allowed"
         raise InputError(what, why)
     while low <= high:
         yield low

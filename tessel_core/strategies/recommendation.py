@@ -28,7 +28,7 @@ from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.estimates import Estimates
 from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.families import Family, Spec
-from tessel_core.strategies.grid import MOST_CONFIGURATIONS
+from tessel_core.strategies.grid import MAX_CONFIGURATIONS
 from tessel_core.strategies.orders import usual_order
 from tessel_core.strategies.ranks import RankOrder
 from tessel_core.strategies.strategy import CanBeShared, Semantics, Strategy, can_be_shared, why_not
@@ -294,7 +294,7 @@ def recommend(question: Question, control: Control | None = None, table: BlockTa
 
     If `control` stops, return the best strategy so far. `table` may have blocks of the same network and mesh.
 
-    Raises InputError if no configuration divides the batch, and for more than `MOST_CONFIGURATIONS` configurations.
+    Raises InputError if no configuration divides the batch, and for more than `MAX_CONFIGURATIONS` configurations.
     """
     asked = asked_strategies(question)
     table = table or BlockTable(question.family, question.spec, question.mesh)
@@ -309,9 +309,9 @@ def asked_strategies(question: Question) -> list[Strategy]:
     size = question.size
     if not size:
         raise InputError("global-batch", _no_division(question))
-    if size > MOST_CONFIGURATIONS:
+    if size > MAX_CONFIGURATIONS:
         seconds = show_time(size / CONFIGURATIONS_PER_SECOND, "s")
-        why = f"have {size:,} configurations, more than the {MOST_CONFIGURATIONS:,} allowed"
+        why = f"have {size:,} configurations, more than the {MAX_CONFIGURATIONS:,} allowed"
         raise InputError("ranges", f"{why}; at about {CONFIGURATIONS_PER_SECOND} per second they would take {seconds}")
     return list(question.strategies())
 

@@ -253,11 +253,11 @@ _RECOMPUTING = {
 }
 _MAX_LISTED_STAGES = 8
 """Up to this number of stages, the description lists the number of layers of each."""
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 """Largest number of layers of a network."""
-MOST_TRACED = 400_000
+MAX_TRACED = 400_000
 """Largest number of operations of a program that is simulated without asking for its trace. That takes some seconds."""
-MOST_PARTS = 500_000
+MAX_PARTS = 500_000
 """Largest number of layers of a program, counted once per device and micro-batch. They have some million operations."""
 
 
@@ -395,8 +395,8 @@ def _objections(
         yield f"a batch of {spec.batch} does not divide into {division}"
     if objection := family.objection(spec, strategy.tensor):
         yield objection
-    if spec.layers > MOST_LAYERS:
-        yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} allowed"
+    if spec.layers > MAX_LAYERS:
+        yield f"{spec.layers:,} layers are more than the {MAX_LAYERS:,} allowed"
     yield from _stage_objections(spec, strategy)
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
         yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so it allows no other order"
@@ -481,11 +481,11 @@ def check_strategy(
     mesh: DeviceMesh | None = None,
     semantics: Semantics = Semantics.DEFAULT,
 ) -> None:
-    """Raise InputError if the strategy is impossible, or its program would have more than `MOST_PARTS` layers."""
+    """Raise InputError if the strategy is impossible, or its program would have more than `MAX_PARTS` layers."""
     refuse_impossible(family, spec, strategy, mesh, semantics)
     parts = spec.layers * strategy.devices // strategy.pipeline * strategy.micro_batches
-    if parts > MOST_PARTS:
-        most = f"more than the {MOST_PARTS:,} allowed"
+    if parts > MAX_PARTS:
+        most = f"more than the {MAX_PARTS:,} allowed"
         raise InputError(f"strategy {strategy}", f"has {parts:,} layers, counted per device and micro-batch, {most}")
 
 

@@ -16,7 +16,7 @@ from tessel_core.execution.share import Timed
 from tessel_core.model import Expected, MeasuredRun, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.scheduling.search.timing import compacted
 
-MOST_KEPT = 5_000
+MAX_KEPT = 5_000
 """Largest measured run that a workspace stores, in runs of blocks. An export has no limit."""
 
 

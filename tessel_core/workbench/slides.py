@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.scheduling.comparison import Made
 
-MOST_SLIDES, MOST_RUNS = 40, 20_000
+MAX_SLIDES, MAX_RUNS = 40, 20_000
 """Limits of slides per workspace, and of runs per slide. A browser can show this many, and a file can store them."""
 LONGEST_TITLE, LONGEST_TEXT = 200, 2_000
 """Limits of a slide's title and text, in characters."""
@@ -31,14 +31,14 @@ class OwnSlide:
             if len(text) > most:
                 raise InputError("slide", f"has a {what} of {len(text):,} characters, more than {most:,}")
         runs = sum(made.micro_batches * len(made.plan.blocks) for _, made in self.shown)
-        if runs > MOST_RUNS:
-            raise InputError("slide", f"has {runs:,} runs, more than {MOST_RUNS:,}")
+        if runs > MAX_RUNS:
+            raise InputError("slide", f"has {runs:,} runs, more than {MAX_RUNS:,}")
         if len({made.plan.time_unit for _, made in self.shown}) > 1:
             raise InputError("slide", "has schedules with different time units, which cannot share an axis")
 
 
 def with_slide(slides: tuple[OwnSlide, ...], slide: OwnSlide) -> tuple[OwnSlide, ...]:
     """Return the slides with a new slide at the end. Raises InputError if there are already too many."""
-    if len(slides) >= MOST_SLIDES:
-        raise InputError("slides", f"are already {MOST_SLIDES}, the limit of a workspace")
+    if len(slides) >= MAX_SLIDES:
+        raise InputError("slides", f"are already {MAX_SLIDES}, the limit of a workspace")
     return (*slides, slide)

@@ -17,7 +17,7 @@ from tessel_core.hosting import hosted
 from tessel_core.model import MeasuredRun, Schedule, ScheduleReport
 from tessel_core.torch_extra import why_no_torch
 from tessel_core.workbench.jobs import Run
-from tessel_core.workbench.running import MOST_KEPT, RunQuestion, RunReport
+from tessel_core.workbench.running import MAX_KEPT, RunQuestion, RunReport
 
 _MAX_BLOCK_RUNS = 20_000
 """Largest schedule, in runs of blocks, that this page executes."""
@@ -142,7 +142,7 @@ def take_answer() -> None:
     state.question, state.complaint = None, "" if run.control.cancelled else run.complaint
     if run.result is not None:
         state.report, measured = run.result, run.result.run
-        if len(measured.schedule.start) <= MOST_KEPT:
+        if len(measured.schedule.start) <= MAX_KEPT:
             session().change(replace(workspace(), ran=measured))
 
 

@@ -41,14 +41,14 @@ def data_folder(
     return (Path(shared) if os.path.isabs(shared) else home / ".local" / "share") / _NAME
 
 
-MOST_BYTES = 64 * 1000 * 1000
+MAX_BYTES = 64 * 1000 * 1000
 """Limit for all compressed answers together, in bytes. The oldest answers are deleted first."""
 
 
 class Answers:
     """Stored answers by digest. Every method may raise StoreError."""
 
-    def __init__(self, database: Database, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, database: Database, most_bytes: int = MAX_BYTES) -> None:
         self._database = database
         self._most_bytes = most_bytes
 

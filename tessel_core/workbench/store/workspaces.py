@@ -19,8 +19,8 @@ from tessel_core.hosting import MAX_WORKSPACES, hosted
 from tessel_core.workbench.store.database import Database
 from tessel_core.workbench.store.parts import pack, parts_of, unpack, with_parts, without_parts
 
-MOST_REVISIONS = 200
-MOST_BYTES = 16 * 1000 * 1000
+MAX_REVISIONS = 200
+MAX_BYTES = 16 * 1000 * 1000
 """Limit for the compressed history of a workspace, in bytes.
 
 Each graph counts once. The oldest revisions are deleted first.
@@ -84,7 +84,7 @@ def new_token() -> str:
 class Workspaces:
     """Workspaces in the store. Every method may raise StoreError."""
 
-    def __init__(self, database: Database, most_revisions: int = MOST_REVISIONS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, database: Database, most_revisions: int = MAX_REVISIONS, most_bytes: int = MAX_BYTES) -> None:
         self._database = database
         self._most_revisions = most_revisions
         self._most_bytes = most_bytes
