@@ -104,7 +104,7 @@ class Steps(NamedTuple):
     start: IntColumn
     score: IntColumn
     key: IntColumn
-    """Hash that is equal if the extended beginnings have the same runs."""
+    """Hash of the set of runs in the extended beginning. Equal sets have equal hashes."""
     waived: IntColumn
 
 
@@ -114,12 +114,12 @@ class Scratch(NamedTuple):
     passed: IntColumn
     held: IntColumn
     busy: IntColumn
-    """This array and the two before it have one entry per device."""
+    """Scratch space. This array and the two before it have one entry per device."""
     taken: IntColumn
     left: IntColumn
     soonest: IntColumn
     early: IntColumn
-    """This array and the three before it have one entry per block."""
+    """Scratch space. This array and the three before it have one entry per block."""
     runs: IntColumn
     """Candidates for the next run, one entry per candidate."""
 
@@ -223,7 +223,7 @@ def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) 
 
 @inlined
 def _end_of(pins: Pins, d: int, first: int, work: int) -> int:
-    """Return the time at which a device has done `work` ticks from `first` on, beside its pinned runs."""
+    """Return the time at which a device that starts at `first` has done `work` ticks, besides its pinned runs."""
     low, high = pins.row[d], pins.row[d + 1]
     end = first + work
     if low < high:

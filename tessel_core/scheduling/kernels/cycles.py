@@ -118,7 +118,10 @@ def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> i
 
 @compiled
 def timing_of(tables: Tables, circles: Circles) -> Timing:
-    """Return the arcs of the circles with an initial policy: the run before it on a device binds each run."""
+    """Return the arcs of the circles.
+
+    Initially, the binding arc of each run comes from the run before it on a device.
+    """
     blocks, places = tables.duration.size, tables.place_device.size
     runs = circles.following.size // places * blocks
     row = np.zeros(runs + 1, np.int64)
@@ -154,7 +157,7 @@ def _places(tables: Tables, block: int) -> int:
 
 @compiled
 def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
-    """Write all arcs."""
+    """Write all arcs of the circles to the columns of `Timing`."""
     blocks, runs = tables.duration.size, timing.binding.size
     work, longest = 0, 0
     for d in range(tables.capacity.size):
@@ -277,7 +280,10 @@ def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
 
 @compiled
 def _measure(timing: Timing, period: float, root: int) -> None:
-    """Set every head along the binding arcs. Runs whose arcs do not lead back to `root` get a new binding arc."""
+    """Set the longest path to every run (`head`) along the binding arcs.
+
+    Runs whose arcs do not lead back to `root` get a new binding arc.
+    """
     row, source, ticks, height, binding, head, mark, trail, _ = timing
     unknown, known, seen, adrift = 0, 1, 2, 3
     mark[:] = unknown
@@ -313,7 +319,7 @@ def _measure(timing: Timing, period: float, root: int) -> None:
 
 @compiled
 def _set_tails(timing: Timing, period: float, root: int, tail: Floats) -> None:
-    """Set the longest path from each run to `root`, as for heads. The latest runs come first, which saves rounds."""
+    """Set the longest path from each run to `root`. The latest runs come first, which needs fewer rounds."""
     tail[:] = _NOWHERE
     tail[root] = 0.0
     latest_first = np.argsort(-timing.head)

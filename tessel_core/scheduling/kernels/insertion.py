@@ -23,11 +23,11 @@ from tessel_core.scheduling.kernels.lists import Rules, change, place_all, rules
 from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 _PAUSES_SHARE = 0.3
-"""Share of the tries that change the pauses. All others change the rules of the list schedule."""
+"""Fraction of the tries that change the pauses. All other tries change the rules of the list schedule."""
 
 
 class Pauses(NamedTuple):
-    """One number each, in ticks of the clock."""
+    """The first pause, the distance between pauses, and the width of a pause, each in ticks of the clock."""
 
     first: int
     spacing: int
@@ -35,7 +35,7 @@ class Pauses(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """The tied runs of each device in order. A run is the number micro-batch · blocks + block."""
+    """The order of the tied runs on each device. A run is the number micro-batch · blocks + block."""
 
     row: IntColumn
     run: IntColumn
@@ -45,7 +45,10 @@ class Lines(NamedTuple):
 
 @compiled
 def lines_of(tables: Tables, free: NDArray[np.bool_], tied_starts: IntColumn) -> Lines:
-    """Return the lines of a schedule of the tied blocks. `tied_starts`, shaped (micro-batches, blocks), has it."""
+    """Return the order of the tied runs of a schedule.
+
+    `tied_starts` has their starts, shaped (micro-batches, blocks).
+    """
     micro_batches, blocks = tied_starts.shape
     devices = tables.capacity.size
     row = np.zeros(devices + 1, np.int64)
@@ -78,7 +81,7 @@ def _ready(tables: Tables, starts: IntColumn, m: int, b: int) -> int:
 
 @inlined
 def _due(tied_starts: IntColumn, pauses: Pauses, m: int, b: int) -> int:
-    """Return the start of a tied run with the pauses before it."""
+    """Return the start of a tied run on the clock with pauses."""
     start = tied_starts[m, b]
     count = 0 if start < pauses.first else (start - pauses.first) // pauses.spacing + 1
     return int(start + pauses.width * count)
@@ -94,18 +97,18 @@ class State(NamedTuple):
     at: IntColumn
     """Position in `Lines.run` of the next tied run of each device."""
     due: IntColumn
-    """When that run is due on the clock."""
+    """Start of the next tied run of each device on the clock with pauses."""
     ready: IntColumn
-    """When its predecessors have ended, or `UNLIMITED`."""
+    """Time at which the predecessors of that run have ended, or `UNLIMITED` if one is not placed."""
     placed: IntColumn
     """Number of placed runs of each free block."""
     free_ready: IntColumn
-    """When the predecessors of the next run of each free block have ended, or `UNLIMITED`."""
+    """Time at which the predecessors of the next run of each free block have ended, or `UNLIMITED`."""
 
 
 @compiled
 def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pauses, starts: IntColumn) -> int:
-    """Fill `starts`, shaped (micro-batches, blocks), with all runs. Return the makespan."""
+    """Fill `starts`, shaped (micro-batches, blocks), with the starts of all runs. Return the makespan."""
     devices, blocks = tables.capacity.size, starts.shape[1]
     starts[:] = -1
     state = State(
@@ -125,7 +128,7 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
     while left:
         run, start, waits_since = _next_tied(tables, lines, state, stopped)
         free, free_start = _next_free(tables, lines, state, stopped, squeezed, start)
-        if run < 0 and free < 0:  # all ready free runs would delay tied runs, all of which wait
+        if run < 0 and free < 0:  # every free run that is ready would delay a tied run, and all tied runs wait
             squeezed = True
             continue
         start = min(start, free_start)
@@ -217,7 +220,7 @@ def _move_on(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pause
 
 @compiled
 def _look_ahead(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pauses, state: State, d: int) -> None:
-    """Update when the next tied run of device d is due and ready."""
+    """Update start and readiness of the next tied run of device d."""
     if state.at[d] < lines.row[d + 1]:
         m, b = divmod(lines.run[state.at[d]], state.starts.shape[1])
         state.due[d], state.ready[d] = _due(tied_starts, pauses, m, b), _ready(tables, state.starts, m, b)
@@ -280,7 +283,10 @@ def insert_into_lists(
 
 @compiled
 def _random_pauses(tables: Tables, free: NDArray[np.bool_], listed: IntColumn) -> Pauses:
-    """Return pauses of random width that last in total at most as long as all free runs on a device."""
+    """Return pauses of random width.
+
+    Together they last at most as long as all free runs on the device with most of them.
+    """
     longest, most = int((tables.duration * free).max()), 0
     for d in range(tables.capacity.size):
         on = tables.on[tables.on_row[d] : tables.on_row[d + 1]]

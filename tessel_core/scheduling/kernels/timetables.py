@@ -65,7 +65,8 @@ def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn
     copies, blocks = starts.shape
     devices = tables.capacity.size
     most = copies * np.diff(tables.on_row).max()
-    # For each device: times taken, in order of residue, durations left to place, the longest first, and both counts.
+    # For each device: occupied times in order of their residue, durations left to place (longest first), and both
+    # counts.
     begin, end, left = np.zeros((3, devices, most + 1), np.int64)
     taken, waiting = np.zeros((2, devices), np.int64)
     for d in range(devices):
@@ -73,7 +74,7 @@ def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn
             left[d, waiting[d] : waiting[d] + copies] = -tables.duration[tables.on[i]]
             waiting[d] += copies
         left[d, : waiting[d]] = -np.sort(left[d, : waiting[d]])
-    # Blocks on several devices are placed first, one after another, so that little of each device's time is cut up.
+    # Blocks on several devices are placed first and close together, so that each device keeps long free intervals.
     residue = np.full((copies, blocks), -1)
     for u in range(copies):
         at = u * period // copies

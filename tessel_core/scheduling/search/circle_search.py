@@ -99,7 +99,7 @@ class CircleSearch:
     kept: Repetend | None = None
     _candidates: list[_Candidate] = field(default_factory=list)
     _excess: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Memory that did not fit in the last timetable, by (copies, period)."""
+    """Memory by which the last timetable exceeded the capacities, by (copies, period)."""
     _round_slices: int = 1
     _looks: int = 0
 
@@ -323,5 +323,8 @@ class CircleSearch:
 
 
 def _short_and_small(candidate: _Candidate) -> tuple[float, int]:
-    """Sort key: the period per micro-batch, and for equal periods up to rounding, the number of micro-batches."""
+    """Sort key: the period per micro-batch.
+
+    Among periods that are equal up to rounding, the number of micro-batches.
+    """
     return float(f"{candidate.period / candidate.copies:.9g}"), candidate.copies

@@ -65,9 +65,9 @@ A good one is found long before it is proved best.
 """
 _ENDS_BOUND_S = 1.2
 _SECOND_ROUND_S = 2.0
-"""Seconds per geometry in the second round, for those that are still open."""
+"""Seconds per geometry (see `_Geometry`) in the second round, which tries those without an answer in the first."""
 _FIRST_ROUND_S, _UNSURE_BOUND_S = 1.0, 0.1
-"""Seconds per geometry of the periodic middle in the first round, and while the bound may still rise."""
+"""Seconds per geometry in the first round, and while a better bound may still be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,10 @@ class Completion:
                 bounds.append(ends_bound(self.plan, self.micro_batches, periods, bounds[-1], effort, self.control))
 
         def bound_meanwhile() -> bool:
-            """Compute the bound for short ends, and for long ones if there is time. Return whether both were done."""
+            """Compute the ends bound for short ends, and for long ends if there is time.
+
+            Return whether both were computed.
+            """
             bound_ends(ENDS_WINDOWS[0], workers)
             both = not compacted.is_set()
             if both:
@@ -274,7 +277,7 @@ class Completion:
         with ThreadPoolExecutor(1) as beside:
             both = beside.submit(bound_meanwhile)
             if self.effort.workers == 1:
-                both.result()  # one after the other, so that the same seed gives the same answer
+                both.result()  # one after another, so that the same seed gives the same answer
             self.compact_another(Goal.LATENCY, workers)
             compacted.set()
             finished = both.result()
@@ -299,7 +302,7 @@ class Completion:
         """Search for a schedule whose makespan equals the bound, with a few geometries (see `_Geometry`), the most
         promising first.
         """
-        # With fine costs, the bound is rarely met exactly: ask once, then polish.
+        # With fine costs, the bound is rarely met exactly. Ask for it once, then polish.
         once = self.repetend.period > FINE
         for geometry in list(self._geometries())[: 1 if once else None]:
             if self.done:

@@ -24,7 +24,10 @@ settled do not count, because they take little time."""
 _MIN_GAP_DIVISOR = 500
 """No further model is solved if the gap is below makespan / 500."""
 _EXCLUDING_STEPS = 400
-"""Steps per busiest device's work when horizons are excluded. Finer steps leave more questions unanswered."""
+"""Number of steps into which the busiest device's work is divided when horizons are excluded.
+
+Smaller steps leave more questions unanswered.
+"""
 _MAX_UNANSWERED = 3
 """Stop with a set of devices after this many models that were not decided in time."""
 

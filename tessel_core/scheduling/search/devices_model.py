@@ -15,12 +15,15 @@ from tessel_core.scheduling.structure import least_held, longest_from, memory_in
 MAX_RUNS = 3_000
 """Largest number of runs in a model. Larger models react too late to a cancel."""
 _STEPS = 4_000
-"""If costs are fine, the busiest device's work is divided into this many steps. Rounding loses about one of them."""
+"""If costs are fine, one step is this fraction of the busiest device's work. Rounding to steps loses about one step."""
 _MEMORY_STEPS = 2**16
 
 
 def quantum_of(plan: MicroBatchPlan, steps: int = _STEPS) -> int:
-    """Return the ticks of one quantum, of which the busiest device's work has `steps`. It is 1 if costs are coarse."""
+    """Return the ticks of one quantum, so that the busiest device's work has about `steps` of them.
+
+    It is 1 if costs are coarse.
+    """
     return max(1, plan.busiest_work // steps)
 
 

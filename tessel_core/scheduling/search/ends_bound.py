@@ -27,7 +27,7 @@ def ends_bound(
     schedules, and so do the last ticks with time reversed.
     """
     window = ceil(periods * plan.busiest_work)
-    if least < 2 * window:  # the two ends might overlap
+    if least < 2 * window:  # the two ends might overlap, so the bound would count idle time twice
         return least
     cp = cp_model.CpModel()
     head, tail = (_End(cp, plan, micro_batches, window, backwards) for backwards in (False, True))

@@ -25,7 +25,10 @@ _MIN_PRACTICE_MICRO_BATCHES = 24
 _MAX_STALLED_PRACTICE_SLICES = 4
 """Practice ends after this many slices without improvement."""
 _DUE_DATE_STEP = 0.5
-"""Distance between the due dates of micro-batches, as a share of the busiest device's work. Chosen by measurement."""
+"""Distance between the due dates of consecutive micro-batches, as a fraction of the busiest device's work.
+
+It was chosen by measurement.
+"""
 _CHANGED_PRIORITIES = 3
 """Number of priorities changed when a list search restarts.
 
@@ -36,7 +39,7 @@ _HANDICAP_SPREAD = 0.05
 
 
 _INSERTION_COST = 4
-"""Runs that a list search places in the time in which a run is inserted."""
+"""Inserting one run takes as long as placing this many runs in a list schedule."""
 
 _KIND_PRIORITIES = {BlockKind.BACKWARD: 2, BlockKind.FORWARD: 1, BlockKind.OTHER: 1, BlockKind.WEIGHT: 0}
 
@@ -97,7 +100,7 @@ class ListSearch:
         few = max(_MIN_PRACTICE_MICRO_BATCHES, 2 * len(plan.devices))
         self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts
         self._practised = -1
-        """Makespan of the shortest schedule for the current number of micro-batches. The rules belong to it."""
+        """Makespan of the shortest schedule for the number of micro-batches on which the rules evolve now."""
         self.makespan = -1
         """Makespan of the shortest schedule so far, or -1 before the first."""
         self.slices = self.idle_slices = 0
@@ -110,7 +113,10 @@ class ListSearch:
         return max(1, _RUNS_PER_SLICE // self._starts.size)
 
     def restart(self, tries: int) -> None:
-        """Build `tries` more schedules and keep the shortest. All but the very first two change the rule at random."""
+        """Build `tries` more schedules and keep the shortest.
+
+        Each one, except the first two of this search, changes the rule at random.
+        """
         found = np.empty_like(self._starts)
         noise = len(self.plan.blocks) / 8
         self._keep(restart(self._tables, self._rules, found, self._restarts, tries, noise, self._first_seed), found)
@@ -122,7 +128,7 @@ class ListSearch:
         self._rules.priority[:] += len(self.plan.blocks) / 3 * noise
 
     def kicked(self, seed: int) -> ListSearch:
-        """Return a search that starts from the current rules with a few random changes of priorities."""
+        """Return a search that starts from the current rules with a few random changes of the priorities."""
         other = self._with_current_rules(len(self._starts))
         other._seed, other.makespan, other._practised = seed, -1, -1
         other.slices = other.idle_slices = 0
@@ -240,7 +246,10 @@ class InsertionSearch(ListSearch):
         return other if other.makespan >= 0 else None
 
     def _insert(self, tries: int) -> None:
-        """Insert the free blocks by the current rules and pauses, and evolve both for the other `tries`."""
+        """Insert the free blocks by the current rules and pauses.
+
+        Then evolve rules and pauses in the remaining `tries`.
+        """
         starts = np.zeros_like(self._starts)
         self._pauses, makespan = insert_into_lists(
             self._tables, self._part._tables, self._tied, self._part._rules, self._pauses, starts, tries,

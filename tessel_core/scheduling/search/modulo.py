@@ -58,7 +58,7 @@ def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
 
 
 def _likely_k(plan: MicroBatchPlan) -> int:
-    """Return a range of k that is enough for most solutions: the micro-batches that fit in memory, and a few more."""
+    """Return a range of k that most solutions need: the number of micro-batches that fit in memory, and a few more."""
     in_flight = len(plan.blocks)
     for d, device in enumerate(plan.devices):
         smallest = min((plan.blocks[b].memory for b in plan.blocks_on[d] if plan.blocks[b].memory > 0), default=0)
@@ -151,7 +151,10 @@ class ModuloModel:
             self.cp.add(self.start((acquire, copy)) + turns * self.period >= freed)
 
     def _anchor(self) -> None:
-        """Fix r of one source, and k of each source alone in its component, because shifts change nothing."""
+        """Fix r of one source block, and k of one source block per connected component.
+
+        Shifting all starts changes nothing.
+        """
         sources = [b for b in range(len(self.plan.blocks)) if not self.plan.predecessors[b]]
         self.cp.add(self.r[sources[0], 0] == 0)
         reach = [(ancestors | 1 << b) & sum(1 << s for s in sources) for b, ancestors in enumerate(self.plan.ancestors)]

@@ -16,7 +16,10 @@ from tessel_core.scheduling.order import run_in_order
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, side_by_side
 
 _STOPS_PER_SLICE = 5_000_000
-"""Steps times stops (runs on devices) per slice. A core does at least this many in about a fifth of a second."""
+"""Number of steps times stops per slice.
+
+A stop is a run on one device. A core does at least this many in about a fifth of a second.
+"""
 _MIN_PATIENCE_STEPS, _PATIENCE_STEPS_PER_RUN = 400, 2
 
 

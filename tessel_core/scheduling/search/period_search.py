@@ -213,7 +213,10 @@ class PeriodSearch:
 
     @property
     def _to_beat(self) -> Fraction:
-        """Period to improve: the best one, or once that is proved, the best that the schedule can keep."""
+        """Period that a new repetend must beat.
+
+        It is the best one, or, once that is proved, the best one that the schedule can keep.
+        """
         return (self._kept if self.proved else self._best).period_per_micro_batch
 
     def offer(self, repetend: Repetend | None, by: str) -> bool:

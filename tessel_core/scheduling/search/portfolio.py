@@ -95,7 +95,7 @@ class Portfolio:
         self._queue = [self._look(first, tries), *(self._look(each, max(1, tries // 8)) for each in others)]
 
     def begin(self, control: Control) -> bool:
-        """Run the queued tasks: first a few list schedules per rule. Return False if the control stopped."""
+        """Run the queued tasks. They build a few list schedules per rule. Return False if the control stopped."""
         return self._work_off(lambda: self._queue.pop(0) if self._queue else None, control)
 
     def run(self, control: Control) -> None:
@@ -164,7 +164,10 @@ class Portfolio:
         return self._evolve(min(free, key=lambda each: each.slices)) if free else None
 
     def _fresh_list(self) -> ListSearch:
-        """Return a replacement for a stalled list search: a random change of one of the best, or random priorities."""
+        """Return a replacement for a stalled list search.
+
+        It starts from a random change of one of the best, or from random priorities.
+        """
         self._seed += 1
         if self._chance.random() > _RANDOM_RESTART_SHARE:
             return self._chance.choice(self._ended).kicked(self._seed)
@@ -194,7 +197,7 @@ class Portfolio:
         return _Slice("order", lambda: search.improve(self.incumbent.bound), lambda _: self._offer(search, "order"))
 
     def _search_orders(self, makespan: int, starts: Callable[[], IntColumn]) -> None:
-        """Start a tabu search from a schedule, unless there was one before or there is no room."""
+        """Start a tabu search from a schedule, unless one has started from its makespan or too many are running."""
         full = len(self._orders) >= _MAX_ORDER_SEARCHES or self.incumbent.runs > OrderSearch.MAX_RUNS
         if full or makespan in self._searched:
             return

@@ -148,7 +148,10 @@ class _Greedy:
             self._let_in(block.devices, m)
 
     def _let_in(self, devices: tuple[int, ...], m: int) -> None:
-        """Count micro-batches that have left the devices, then retry the runs that wait for room there."""
+        """Count the micro-batches that have left the devices.
+
+        Then retry the runs that wait for room on these devices.
+        """
         for d in devices:
             if all(self.starts[m, b] >= 0 for b in self.moving[d]):
                 self.gone[d] += 1

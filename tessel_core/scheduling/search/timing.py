@@ -18,7 +18,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.order import run_in_order
 
 FINE = 600
-"""Periods above this many ticks are searched on coarser copies of the plan."""
+"""Periods above this many ticks are first searched on copies of the plan with coarser costs."""
 _STEPS = (400, 100)
 """Numbers of steps per period on the coarser copies."""
 _ROUNDS_PER_CYCLE_CHECK = 20
@@ -26,7 +26,10 @@ _ROUNDS_PER_CYCLE_CHECK = 20
 
 
 def quanta(period: Fraction | int) -> tuple[int, ...]:
-    """Return the ticks per quantum of the copies to search for a period of about `period`. 1 is the plan itself."""
+    """Return the ticks per quantum of each coarser copy, for a search of a period of about `period`.
+
+    The last one is 1, the plan itself.
+    """
     if period <= FINE:
         return (1,)
     return tuple(max(1, int(period) // steps) for steps in _STEPS)
