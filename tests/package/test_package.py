@@ -73,13 +73,13 @@ def test_what_the_first_search_began_to_compile_is_there_for_a_later_one(anywher
         command = [TESSEL, "schedule", "v-shape-4", "--memory", "3", "--json"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
-        if not ended.stderr:
-            break
-        assert ended.stderr.startswith(note)
+        report = json.loads(ended.stdout)
+        if report["bound_per_micro_batch"] == report["period_per_micro_batch"]:
+            break  # a search in which the compilation ended may have had too little time left
+        assert not ended.stderr or ended.stderr.startswith(note)
         assert time.monotonic() < until, "nothing goes on compiling"
         time.sleep(3)
-    report = json.loads(ended.stdout)
-    assert report["bound_per_micro_batch"] == report["period_per_micro_batch"] == pytest.approx(16 / 3)
+    assert report["period_per_micro_batch"] == pytest.approx(16 / 3)
 
 
 def test_an_extra_that_is_absent_is_one_sentence(anywhere: Path) -> None:
