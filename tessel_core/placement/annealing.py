@@ -149,7 +149,10 @@ class State(NamedTuple):
     used: Floats
     """Memory of each device."""
     held: NDArray[np.int32]
-    """Number of groups of each net on each device, shaped (nets, devices)."""
+    """Number of groups of each net on each device, shaped (nets, devices).
+
+    A net is a tensor with its producer and consumers.
+    """
 
 
 @compiled

@@ -51,7 +51,10 @@ _CLUSTERS_PER_LEVEL_RATIO = 0.6
 _PATIENCE_FACTOR, _MIN_PATIENCE_SECONDS = 4.0, 4.0
 """The search ends after the first number times the seconds that the best split took, plus the second number."""
 _OUTSIDE = -1
-"""Index of the device that represents all devices that are not freed."""
+"""Index of one artificial device.
+
+It stands for all devices whose groups keep their places while CP-SAT places the others again.
+"""
 
 
 class Way(Enum):

@@ -33,7 +33,7 @@ _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
 """Largest total number of vertices of the minimum cuts for one r, which take a second. A small cut counts as 1,000."""
 
 _RATES = tuple(2.0 ** (-i / 2) for i in range(6, 29))
-"""Rates that the bound on work and cuts tries. The best ones of the published inputs are from 2^-5 to 2^-11."""
+"""Values of r that `work_and_cut_bound` tries. The best ones of the published inputs are from 2^-5 to 2^-11."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _valued(pipeline: Pipeline, price: float) -> PricedWork:
 
 
 def highest_load(pipeline: Pipeline) -> float:
-    """Return an upper bound on the load of a device with any groups."""
+    """Return an upper bound on the load of a device, whichever groups it has."""
     first = (pipeline.time_at(kind, pipeline.stages) for kind in range(len(pipeline.classes)))
     times = sum(float(time[np.isfinite(time)].sum()) for time in first)
     return times + sum(net.cost for net in pipeline.nets)

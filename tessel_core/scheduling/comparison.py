@@ -239,7 +239,7 @@ class Row:
     outcome: str
     """The result in two or three words."""
     period: Fraction | None = None
-    """Period in ticks, per sample or per micro-batch, as `each` says. The same holds for the bound."""
+    """Period in ticks per sample or per micro-batch. The field `each` tells which. The same holds for the bound."""
     period_ratio: float | None = None
     """Period of the reference / period of this row. Above 1 means faster."""
     period_bound: Fraction | None = None

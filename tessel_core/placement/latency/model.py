@@ -126,7 +126,7 @@ class LatencyModel:
                 self.model.add_bool_or([chosen[p][d].negated(), *(chosen[e][before] for e in range(p))])
 
     def _assigned(self) -> None:
-        """Every unit is in one subgraph or on its host."""
+        """Constraint: every unit (operators that must share a device) is in one subgraph or on its host."""
         for unit, places in enumerate(self.inside):
             self.model.add_exactly_one([*places, self.on_host[unit]])
             if self.task.host[unit] is None:

@@ -255,7 +255,10 @@ class Completion:
             self.compact(other)
 
     def begin_mirrored(self) -> None:
-        """Compact the repetend of least latency of a mirrored plan, and compute the ends bound at the same time."""
+        """Compact the repetend of least latency, and compute the ends bound at the same time.
+
+        The plan is its own mirror image in time.
+        """
         workers, bounds, compacted = max(1, self.effort.workers // 2), [self.bound], threading.Event()
 
         def bound_ends(periods: float, workers: int) -> None:

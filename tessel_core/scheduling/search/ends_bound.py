@@ -62,7 +62,7 @@ class _End:
         self.work = [self._work_on(d) for d in range(len(plan.devices))]
 
     def _declare(self) -> None:
-        """Runs of a block come in order of micro-batch, so run m starts after m earlier runs."""
+        """Declare the starts of runs. A block runs its micro-batches in order, so run m starts after m earlier runs."""
         heads, tails = path_lengths(self.plan)
         for b, block in enumerate(self.plan.blocks):
             head = tails[b] - block.duration if self.backwards else heads[b]

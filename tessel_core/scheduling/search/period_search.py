@@ -169,13 +169,13 @@ class PeriodSearch:
         self.offer(circles.kept, "circles")
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> None:
-        """Close very long schedules by the rules of `lists` to circles, if circles are searched at all."""
+        """Repeat very long schedules by the rules of `lists`, if this search uses cyclic orders at all."""
         self.control = control
         if self._circle_search is not None and not self.over and not self.proved:
             self.offer(self._circle_search.close_long(lists, control), "circles")
 
     def offer_steady(self, starts: IntColumn) -> None:
-        """Offer the steady state of a list schedule, if the schedule is small."""
+        """Consider the steady state of a list schedule as the best repetend, if the schedule is small."""
         if not self.over and starts.size <= _MAX_LIST_RUNS:
             for repetend in steady_part(self.plan, starts, _MAX_LIST_UNROLL):
                 self.offer(repetend, "list")
@@ -259,7 +259,10 @@ class PeriodSearch:
                     failed, stride = target, max(1, (high - target) // 2)
 
     def _ask(self, quantum: int, period: int, unroll: int, seconds: float) -> bool:
-        """Ask for a repetend of `period` quanta. Return whether it is an improvement when timed exactly."""
+        """Let CP-SAT search a repetend of `period` quanta (coarse units of time).
+
+        Return whether it is an improvement when timed exactly.
+        """
         if period <= self._impossible.get((quantum, unroll), 0):
             return False
         coarse = quantised(self.plan, quantum)
