@@ -69,13 +69,22 @@ def warm_in_time(control: Control) -> bool:
     return not _warming().is_alive()
 
 
+def _compiled_here() -> bool:
+    """Return whether this process has compiled kernels, and not only loaded them."""
+    kernels = lists.evolve, orders.shorten_orders, cycles.shorten_circles, timetables.fit_period
+    return any(each.stats.cache_misses for each in kernels)  # type: ignore[union-attr]
+
+
 def finish_later() -> str:
     """Start a process that compiles the kernels if this one ends before they are ready.
 
-    Returns a note for the user, or an empty string if nothing is being compiled.
+    Returns a note for the user, or an empty string if this process has compiled nothing for its searches.
     """
-    if not _warming.cache_info().currsize or not _warming().is_alive():
+    if not _warming.cache_info().currsize:
         return ""
+    if not _warming().is_alive():
+        late = "the search kernels were compiled during this command (once on this machine). "
+        return f"{late}Run it again: it may find and prove more" if _compiled_here() else ""
     if _kept_in() is None:
         why = "neither the package's folder nor the home folder is writable: set NUMBA_CACHE_DIR to one that is"
         return f"each command compiles the search kernels again, because {why}"
