@@ -120,7 +120,7 @@ class BlockEngine:
     """Computes step times of strategies for one network on one mesh, from blocks of layers.
 
     Nine in ten random strategies are within 1 % of the operation-by-operation simulation, and all within 5 %
-    (tests/benchmarks/blocks.py lists those with the largest differences).  Stages form a chain: a stage sends all
+    (tests/benchmarks/blocks.py lists those with the largest differences). Stages form a chain: a stage sends all
     values at once, also those of several branches of a network.
     """
 
@@ -177,7 +177,7 @@ class BlockEngine:
         return () if found == layers_of_stages(sum(found), strategy.stages) else found
 
     def _stages(self, asked: Configuration) -> Stages:
-        """Return the stages of any layout.  The latest ones are kept, because a search asks for them in turn."""
+        """Return the stages of any layout. The latest ones are kept, because a search asks for them in turn."""
         strategy = replace(asked.strategy, layout=()) if asked.strategy.layout else asked.strategy
         of_any = Configuration(asked.spec, strategy)
         if self._latest is None or self._latest[0] != of_any:

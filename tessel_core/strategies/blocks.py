@@ -139,7 +139,7 @@ class Blocks:
     onward: Column
     """Seconds from the end of a layer's computation until its outputs are ready, by row and direction.
 
-    They are negative if the last operations do not delay the outputs, for example those for gradients of weights.  If
+    They are negative if the last operations do not delay the outputs, for example those for gradients of weights. If
     all values that leave a layer come from earlier layers, the layer is the latest of these, `made_by`.
     """
     made_by: NDArray[np.int64]

@@ -1,16 +1,15 @@
 """Runs of a stage whose replicas exchange weights and gradients for every micro-batch (ZeRO stages 2 and 3).
 
-A device computes in one stream and exchanges in others, one for each dimension of replicas.  The moments at which these
-streams become free after a run are sums and maxima of the moments before it.  So a run is a matrix in max-plus algebra
-[Baccelli 1992, Synchronization and Linearity, chapter 2]: element [i, j] has the seconds from moment j before the run
-to moment i after it.  The order of operations is that of `ir/transforms/zero.py` and `ir/transforms/partition.py`.
+A device computes in one stream and exchanges in other streams, one per dimension of replicas. Each stream becomes free
+at some moment. The moments after a run are sums and maxima of the moments before it. So a run is a matrix in max-plus
+algebra [Baccelli 1992, Synchronization and Linearity, chapter 2]. Its element [i, j] is the seconds from moment j
+before the run to moment i after it. Operations have the order of `ir/transforms/zero.py` and `partition.py` beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from tessel_core.strategies.blocks import BACKWARD, FORWARD, WEIGHT
 
 Column = NDArray[np.float64]
 Streams = tuple[float, ...]
-"""One number for each stream of exchanges."""
+"""One number per stream of exchanges."""
 _SCATTERING_STEPS = 2
 """Number of steps whose gradients are still being scattered while the next step runs, as in `Partition`."""
 
@@ -33,7 +32,7 @@ class Step:
     gap: float
     """Seconds at the start of `seconds` in which the device does not compute."""
     late: float
-    """Seconds from the end of its computation until its last result is ready.  The next gather waits for it."""
+    """Seconds from the end of its computation until its last result is ready. The next gather waits for this result."""
     copy: float
     """Seconds to copy gathered weights out of their buffers."""
     gather: Streams
@@ -59,10 +58,11 @@ class Exchanging:
     """The runs of a stage as matrices."""
 
     runs: Column
-    """Indexed by 0 for the first run of a phase on a device and 1 for later ones, phase, moment after, moment before.
+    """Seconds, shaped (2, phases, moments after, moments before).
 
-    Moments before a run are those at which the device, and then each stream, is free.  Moments after it are the same
-    ones, and then the moment at which the outputs of the run are ready.
+    The first index is 0 for the first run of a phase on a device, and 1 for later runs. The moments before a run are
+    those at which the device and then each stream become free. After the run there is one more moment, the last: the
+    outputs are ready.
     """
     closing: Streams
     """Seconds from each moment after the last run until all gradients are added to their sums."""
@@ -77,10 +77,11 @@ class Exchanging:
 
 
 def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], streams: int, *, turns: bool) -> Exchanging:
-    """Return the runs of a stage from the steps of each phase, in order.
+    """Return the runs of a stage. `phases` has the steps of each phase, in order.
 
-    `onward` has the seconds from the end of the computation until the outputs are ready, for each phase.  `turns` says
-    that the backward pass of the stage follows its forward pass, whose last layers it waits for before it gathers.
+    For each phase, `onward` has the seconds from the end of the computation until the outputs are ready. `turns` is set
+    for the last stage of a network, whose backward pass directly follows its forward pass. That backward pass gathers
+    its first weights only when the forward pass has ended.
     """
     from tessel_core.strategies.kernels import moments_after
 
@@ -98,32 +99,16 @@ def exchanging(phases: Sequence[Sequence[Step]], onward: Sequence[float], stream
             runs[later, phase] = moments_after(
                 rows, _rows(waiting, streams), streams, onward[phase], not later, waits, _SCATTERING_STEPS
             )
-    closing = []
-    for column in range(1 + streams):
-        free = [0.0 if each == column else -inf for each in range(1 + streams)]
-        done = free[0]
-        for end, step in _pending(made, free[1:]):
-            done = max(done, end) + step.adding
-        closing.append(max(done, *free[1:]))
-    return Exchanging(runs, tuple(closing))
+    # After the last run, all gradients are added, which is a run without steps.
+    ends = moments_after(_rows((), streams), _rows(made, streams), streams, 0.0, False, False, 0)
+    return Exchanging(runs, tuple(ends[:-1].max(axis=0).tolist()))
 
 
 def _rows(steps: Sequence[Step], streams: int) -> Column:
+    """Return the steps as rows of an array, in the order of `Step.row`."""
     return np.array([step.row for step in steps]).reshape(len(steps), 6 + 3 * streams)
 
 
 def _scattering(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps whose gradients are still being scattered after all steps."""
     return tuple([step for step in steps if any(step.scatter)][-_SCATTERING_STEPS:])
-
-
-def _pending(steps: Sequence[Step], free: Sequence[float]) -> list[tuple[float, Step]]:
-    """Return steps whose gradients are still to be added, with the moments at which they are scattered.
-
-    `free` has the moments at which the streams have scattered all of them.
-    """
-    found, ends = list[tuple[float, Step]](), list(free)
-    for step in reversed(steps):
-        found.insert(0, (max(ends), step))
-        ends = [end - seconds for end, seconds in zip(ends, step.scatter, strict=True)]
-    return found

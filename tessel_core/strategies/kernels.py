@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.compiled import compiled, inlined
+from tessel_core.strategies.orders import ADDING, COPYING, NOWHERE, STAYS
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -45,7 +46,7 @@ def ends_of_stages(
     begun = np.zeros((devices, 3), np.int64)
     for run in range(runs.shape[1]):
         stage, phase, turn, makes, before, after, onto = runs[:, run]
-        device, by_link = device_of[stage], after >= 0 and phase < 2 and runs[6, after] != -2
+        device, by_link = device_of[stage], after >= 0 and phase < 2 and runs[6, after] != NOWHERE
         for c in range(count):
             ready, out = ends[before, c] if before >= 0 else 0.0, onward[stage, min(phase, 1), c]
             if by_link:
@@ -57,7 +58,7 @@ def ends_of_stages(
                 _exchange(exchanging[stage, begun[device, phase], phase, :, :, c], moments[device, :, c], after_run)
                 end, out = after_run[0], after_run[1 + streams] - after_run[0]
             elif makes:
-                end = ready + (seconds[stage, phase, c] + seconds[stage, 3 if turn else 4, c])
+                end = ready + (seconds[stage, phase, c] + seconds[stage, ADDING if turn else COPYING, c])
             else:
                 end = ready + seconds[stage, phase, c]
             if join and phase < 2:
@@ -74,7 +75,7 @@ def ends_of_stages(
             if onto >= 0:
                 gone = max(end + out + late, free[onto, c]) + sends[stage - phase, phase, c]
                 free[onto, c] = arrives[run, c] = gone
-            elif onto == -1:
+            elif onto == STAYS:
                 arrives[run, c] = end + out + late
             ends[run, c] = end
             if run == last[stage]:

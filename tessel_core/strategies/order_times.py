@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import BlockKind
-from tessel_core.strategies.orders import LOOP, stage_form, stage_order
+from tessel_core.strategies.orders import ADDING, LOOP, NOWHERE, STAYS, stage_form, stage_order
 
 Column = NDArray[np.float64]
 
 _PHASES = {BlockKind.FORWARD: 0, BlockKind.BACKWARD: 1, BlockKind.WEIGHT: 2}
-ADDING, COPYING = 3, 4
-"""Indices into the seconds of a stage: adding gradients to their sums, and copying those of the first micro-batch."""
 _EXTRA_FILLINGS = (2, 3)
 """Each of the two small numbers of micro-batches is devices x (stages per device + one of these)."""
 
@@ -136,13 +134,6 @@ def extrapolated(fewer: Column, more: Column, share: Column, least: Column) -> C
         For each configuration, a lower bound of the difference: the seconds of the busiest device.
     """
     return np.asarray(more + share * np.maximum(more - fewer, least))
-
-
-STAYS, NOWHERE = -1, -2
-"""Values of `Order.onto`.
-
-`STAYS`: the next stage is on the same device. `NOWHERE`: no other stage needs the outputs.
-"""
 
 
 @lru_cache(maxsize=1024)

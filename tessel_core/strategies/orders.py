@@ -20,6 +20,13 @@ SEARCH_S = 5.0
 """Time limit in seconds for a search that orders stages."""
 INTERLEAVED_ORDER = "interleaved"
 """Default order for several stages per device, as in Megatron-LM and torchtitan."""
+ADDING, COPYING = 3, 4
+"""Indices into the seconds of a stage: adding gradients to their sums, and copying those of the first micro-batch."""
+STAYS, NOWHERE = -1, -2
+"""Values in place of the link over which a stage sends its outputs.
+
+`STAYS`: the next stage is on the same device. `NOWHERE`: no other stage needs the outputs.
+"""
 
 
 def usual_order(stages_per_device: int) -> str:

@@ -71,7 +71,7 @@ class StageCosts:
     Only collectives among the devices that divide the layers of the stage count.
     """
     trailing: tuple[float, float, float]
-    """Seconds by which these collectives outlast a run."""
+    """Seconds by which these collectives end after the run, for each phase."""
     exchanging: Exchanging | None
     """The runs if each of them exchanges weights or gradients of replicas; None if replicas exchange at the end."""
     tail: float
