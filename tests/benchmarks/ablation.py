@@ -39,7 +39,15 @@ from tessel_core.samples import load_sample
 from tessel_core.scheduling import finish, solve_schedule, time_optimal
 from tessel_core.scheduling.finish import Finish
 from tessel_core.scheduling.kernels.warm import warm
-from tessel_core.scheduling.search import circle_search, completion, period_search, portfolio, quick, runs_model
+from tessel_core.scheduling.search import (
+    circle_search,
+    completion,
+    list_search,
+    period_search,
+    portfolio,
+    quick,
+    runs_model,
+)
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
@@ -74,6 +82,7 @@ Site = tuple[Any, str, Callable[..., Any]]
 CIRCLES = circle_search.CircleSearch
 PARTS: dict[str, tuple[Site, ...]] = {
     "lists": ((portfolio.METHODS, "list", _nothing), (portfolio.Portfolio, "begin", _no_lists)),
+    "insertions": ((list_search.InsertionSearch, "_insert", _nothing), (list_search, "all_tied", lambda _: [])),
     "orders": ((portfolio.METHODS, "order", _nothing), (time_optimal._Search, "_reorder", _nothing)),
     "horizons": ((portfolio.METHODS, "horizon", _nothing),),
     "devices": ((portfolio.METHODS, "devices", _nothing),),
