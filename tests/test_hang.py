@@ -337,7 +337,7 @@ def test_check_says_whether_files_can_hang(tessel: Tessel) -> None:
     assert bad["actions"] == [{"rank": 0, "position": 3, "action": "0SEND_F1"}]
     assert bad["sentence"].startswith("circle: rank ")
     ended = tessel("check", "torch.csv", "m.txt")
-    said = "only its cells were checked; add --channels to check whether its sends and receives can hang"
+    said = "only the actions in its cells were checked; add --channels to check whether its sends and receives can hang"
     assert (ended.code, ended.out) == (0, f"torch.csv: valid\n  {said}\nm.txt: valid\n")
     Path("hang.csv").write_text("0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", encoding="utf-8")
     ended = tessel("export", "hang.csv", "--to", "pytorch-csv")

@@ -62,7 +62,9 @@ class _Verdict:
 
 
 _MAX_VIOLATIONS_SHOWN = 20
-_SENDS_NOT_CHECKED = "only its cells were checked; add --channels to check whether its sends and receives can hang"
+_SENDS_NOT_CHECKED = (
+    "only the actions in its cells were checked; add --channels to check whether its sends and receives can hang"
+)
 
 
 def check(

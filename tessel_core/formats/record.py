@@ -290,7 +290,7 @@ _PLAIN: Mapping[object, Codec] = {str: TEXT, bool: Codec(as_truth), int: Codec(a
 
 
 def codec_of(hint: Any) -> Codec:
-    """Return the codec for a type hint.  Without one, returns a codec that raises TypeError when it is used."""
+    """Return the codec for a type hint. If the hint has none, return a codec that raises TypeError when it is used."""
     if get_origin(hint) is Annotated:
         return cast(Codec, hint.__metadata__[0])
     if hint in _PLAIN:

@@ -55,7 +55,7 @@ class Path:
     """Critical path: a chain of runs, lags and waits that covers all time from 0 to the end of a schedule."""
 
     rows: tuple[int, ...]
-    """Rows of its runs in the schedule, the last run first.
+    """Row numbers of its runs in the columns of the schedule, such as `start`, the last run first.
 
     Unlike `Obstacles.critical_path`, it continues past a run that starts late.
     """

@@ -94,11 +94,10 @@ def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:
     operators = [problem.graph.operators[i] for i in whole.members[int(np.argmax(nowhere))]]
     kinds = list(dict.fromkeys(device.kind for device in problem.devices))
     named = next((each for each in operators if all(each.time_on(kind) is None for kind in kinds)), operators[0])
-    beside = "" if len(operators) == 1 else ", with what it must share a device with,"
+    beside = "" if len(operators) == 1 else " and for the operators that must share its device"
     barred = any(named.time_on(kind) is not None for kind in kinds) and problem.allowances
-    without_time = f"has no time on a device of kind {' or '.join(kinds)}"
-    what = "may go to no device that it has a time for" if barred else without_time
-    raise InputError(f"operator {named.name}", f"fits nowhere: it{beside} {what}")
+    where = "on which it may be placed" if barred else f"of kind {' or '.join(kinds)}"
+    raise InputError(f"operator {named.name}", f"fits nowhere: no device {where} has a time for it{beside}")
 
 
 def _regrouped(groups: Groups, parts: Groups) -> Groups:

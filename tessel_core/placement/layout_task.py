@@ -183,10 +183,11 @@ class LayoutTask:
 
 
 def cut_evenly(task: LayoutTask, control: Control) -> tuple[int, ...]:
-    """Return the stage of each group: the order of groups in pieces of equal time, improved by moving single cuts.
+    """Cut the order of groups into stages, and return the stage of each group.
 
-    The excess over capacities is minimised first, then the largest load, then the sum of squares. There must be at
-    least as many groups as stages.
+    The first cuts give equal times. Then single cuts are moved as long as that is better: a smaller
+    excess over capacities, then a smaller largest load, then a smaller sum of squares. There must be at least as many
+    groups as stages.
     """
     cuts = _Cuts(task)
     step = _MAX_STEP_GROUPS

@@ -261,7 +261,7 @@ class SplitModel:
                 self._model.add(cp_model.LinearExpr.sum(each) <= largest)
 
     def bound_from_below(self, bounds: Sequence[float], total: float) -> None:
-        """Add known lower bounds on the largest load of each part, and on their sum."""
+        """Add lower bounds: `bounds` on the largest load in each part of the objective, `total` on the sum of these."""
         for largest, bound in zip(self._largest, bounds, strict=True):
             self._model.add(largest >= self._low(bound))
         self._model.add(sum(self._largest) >= self._low(total))
@@ -293,7 +293,11 @@ class SplitModel:
             yield var, s in seats[e] and len(seats[e]) > 1 and self._pipeline.classes[class_at[s]].pays
 
     def _seat_of(self, split: Split) -> dict[int, int]:
-        """Return the seat of each device: along the flow, or for other splits by first groups among equal devices."""
+        """Return the seat of each device.
+
+        In a contiguous split, unused devices come first, and the others follow the flow. In other splits, the devices
+        of a class sit in the order of their first groups.
+        """
         used = list(dict.fromkeys(split.device_of))
         devices = [device for each in self._pipeline.classes for device in each.devices]
         if self._contiguous:

@@ -133,7 +133,7 @@ def alone(placement: Placement) -> Iterator[Violation]:
     """Every operator is on at most one device, because a subgraph runs on one."""
     for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
         if len(on) > 1:
-            yield Violation("alone", f"operator {operator.name}", f"is on {len(on)} devices, but a subgraph is on one")
+            yield Violation("alone", f"operator {operator.name}", f"is on {len(on)} devices, but must be on one")
 
 
 def contiguous_subgraphs(placement: Placement) -> Iterator[Violation]:

@@ -120,7 +120,10 @@ class MeshCosts(Costs):
         return ring_order(workers, [self.mesh.devices[self.position(each)].node for each in workers])
 
     def collective(self, pattern: str, devices: tuple[int, ...], amount: float) -> Collective:
-        """Return the collective of a group of workers that starts or ends with `amount` bytes on each."""
+        """Return the collective of a group of workers.
+
+        `amount` is the bytes on each worker, before a reduction or after an all-gather.
+        """
         positions = tuple(map(self.position, devices))
         wires = self._groups.get(positions)
         if wires is None:

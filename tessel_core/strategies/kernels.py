@@ -89,9 +89,9 @@ def ends_of_stages(
 
 @inlined
 def _exchange(matrix: Floats, moments: Floats, after_run: Floats) -> None:
-    """Fill `after_run` with the max-plus product of a run's matrix and the moments before the run.
+    """Compute the moments after a run: `after_run` is the max-plus product of `matrix` and `moments`.
 
-    The moments of the streams become those after the run.
+    Then copy the new moments of the streams to `moments[1:]`.
     """
     for i in range(after_run.size):
         after_run[i] = -np.inf

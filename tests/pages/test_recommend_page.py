@@ -49,6 +49,12 @@ def test_the_page_says_what_the_search_says(question: Question) -> None:
     assert len(tab.test.dataframe[0].value) == min(12, len(found.front))
 
 
+def test_progress_has_a_place_of_its_own() -> None:
+    """Progress that takes the place of an old answer would move the columns of that answer on the screen."""
+    kinds = [child.type for child in asked().test.main.children.values()]
+    assert kinds.index("empty") < kinds.index("success")
+
+
 def test_a_pipeline_has_a_timeline_that_goes_on_to_schedule() -> None:
     tab = asked(Pipeline="4")
     assert "Timeline of the pipeline" in texts(tab)

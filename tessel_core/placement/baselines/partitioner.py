@@ -92,7 +92,7 @@ def _relieve(moves: Moves, control: Control) -> None:
 PARTITIONER = Placer(
     "partitioner",
     "Graph partitioner (non-contiguous)",
-    "METIS, Karypis and Kumar, SIAM J. Sci. Comput. 1998, by pymetis; then moves until memory is kept",
+    "METIS, Karypis and Kumar, SIAM J. Sci. Comput. 1998, by pymetis; then operators leave devices that are too full",
     solve,
     PartitionerConfig,
     contiguous=(False,),

@@ -73,7 +73,7 @@ class Timing(NamedTuple):
 
 @compiled
 def no_circles(tables: Tables, copies: int) -> Circles:
-    """Return empty circles for `copies` micro-batches."""
+    """Return circles for `copies` micro-batches with arrays of zeros, which the caller fills."""
     stops = copies * tables.place_device.size
     return Circles(
         np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64)

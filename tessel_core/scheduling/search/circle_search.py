@@ -118,7 +118,10 @@ class CircleSearch:
 
     @property
     def done(self) -> bool:
-        """Whether the bound is met, by a repetend that a schedule can keep if there may be one."""
+        """Whether `best` meets the bound, and so does `kept`.
+
+        If a repetend at the bound has too many micro-batches for the schedule, `kept` need not meet it.
+        """
         kept = self.kept is not None and self.kept.period_per_micro_batch <= self.bound
         return self._at_bound and (kept or not self._can_keep(self.bound.denominator))
 

@@ -53,7 +53,7 @@ class FoundPeriod:
 
     repetend: Repetend
     kept: Repetend
-    """Best repetend with fewer micro-batches than the schedule, so that the schedule can keep it."""
+    """Best repetend of fewer micro-batches than the schedule has, so that it can repeat within the schedule."""
     bound: Fraction
 
     @property
@@ -243,7 +243,10 @@ class PeriodSearch:
             self._ask(1, int(self.bound * unroll), unroll, seconds)
 
     def downwards(self, unroll: int) -> None:
-        """Let CP-SAT search shorter periods, first with growing steps, then by halving the remaining range."""
+        """Let CP-SAT search for periods below the best one.
+
+        Steps double after each success. After a failure, the step is half of the remaining range.
+        """
         for quantum in quanta(self.bound):
             low = max(ceil(self.bound * unroll / quantum), self._impossible.get((quantum, unroll), 0) + 1)
             failed = low - 1

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 _POLL_S = 0.02
 _GRACE_S = 0.7
-"""Seconds that a stopped slice has to end, because CP-SAT must not still run when the process ends."""
+"""Seconds to wait for the running slices after a stop, because CP-SAT must not still run when the process ends."""
 SLICES_PER_SECOND = 5
 """Slices that stand for one second of effort in repeatable searches. A core does at least this many."""
 

@@ -26,9 +26,9 @@ _ROUNDS_PER_CYCLE_CHECK = 20
 
 
 def quanta(period: Fraction | int) -> tuple[int, ...]:
-    """Return the ticks per quantum of each coarser copy, for a search of a period of about `period`.
+    """Return the ticks per quantum of each copy of the plan on which a period of about `period` is searched.
 
-    The last one is 1, the plan itself.
+    The plan itself has 1 tick per quantum.
     """
     if period <= FINE:
         return (1,)
