@@ -22,9 +22,11 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
 
 
 def _steps(near: Chain, far: Chain, distance: int, micro_batches: int) -> list[int]:
-    """Return the sequence of blocks of one device. It has stage `distance` of `near`, the chain that starts at its end.
+    """Return the sequence of blocks of one device.
 
-    Late weight halves are delayed, first in, first out. A backward pass that is not split has none.
+    The device has stage `distance` of the chain `near`, which starts at the nearer end of the devices, and a late stage
+    of the chain `far`. During cooldown, weight halves are delayed, and run in the order of their input halves. A
+    backward pass that is not split has no weight half to delay.
     """
     devices = len(near.devices)
     edge, middle = distance + 1, devices // 2 - 1 - distance
