@@ -87,17 +87,20 @@ class Beam(NamedTuple):
     busy: IntColumn
     """End of the last run on each device, without pinned runs."""
     passed: IntColumn
-    """Number of pinned runs on each device before that."""
+    """Number of pinned runs on each device that come before that end."""
     held: IntColumn
     """Memory of each device after all of these runs."""
     clock: IntColumn
     """Start of the last placed run, in ticks."""
     waived: IntColumn
-    """Bit i is set if the next run of `Ways.sole[i]` could have started earlier. It may not start in this stretch."""
+    """Bit i is set if the next run of `Ways.sole[i]` could have started earlier.
+
+    So it may not start in this stretch.
+    """
 
 
 class Steps(NamedTuple):
-    """Runs that may extend beginnings."""
+    """Runs that may extend beginnings. `parent` is the row of the beginning in `Beam`."""
 
     parent: IntColumn
     run: IntColumn
@@ -149,9 +152,10 @@ def _before(values: IntColumn, low: int, high: int, least: int) -> int:
 def _placed(
     tables: Tables, pins: Pins, beam: Beam, row: int, b: int, ready: int, passed: IntColumn, held: IntColumn
 ) -> int:
-    """Return the earliest start, from `ready` on, of a run of block b after a beginning, or -1 if memory allows none.
+    """Return the earliest start, from `ready` on, of a run of block b, or -1 if memory allows none.
 
-    Also sets the number of pinned runs that come before it on its devices, and the memory that the devices then hold.
+    The run follows the beginning in `row` of the beam. Also sets `passed` to the number of pinned runs that come before
+    it on each of its devices, and `held` to the memory that these devices then hold.
     """
     start, moved = ready, True
     for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -181,10 +185,10 @@ def _placed(
 
 @inlined
 def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held: IntColumn) -> int:
-    """Return the end of the pinned runs that would not fit in memory after a run of block b, or -1 if all fit.
+    """Return the end of the pinned run that does not fit in memory after a run of block b, or -1 if all fit.
 
-    If some do not fit, the run may have to wait for them, although there is time for it before them. `passed` and
-    `held` are as `_placed` sets them.
+    If several devices have such pinned runs, it is the latest of their ends. The run may have to wait until then,
+    although there is time for it before. `passed` and `held` are as `_placed` sets them.
     """
     after = -1
     if tables.memory[b] > 0:
@@ -223,7 +227,7 @@ def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) 
 
 @inlined
 def _end_of(pins: Pins, d: int, first: int, work: int) -> int:
-    """Return the time at which a device that starts at `first` has done `work` ticks, besides its pinned runs."""
+    """Return the time at which a device that starts at `first` has done `work` ticks between its pinned runs."""
     low, high = pins.row[d], pins.row[d + 1]
     end = first + work
     if low < high:
@@ -239,7 +243,10 @@ def _specials_in_time(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, busy: IntColumn, clock: int, limit: int,
     soonest: IntColumn, early: IntColumn,
 ) -> bool:  # fmt: skip
-    """Return whether all missing runs of special micro-batches can be in time. Lower `soonest` to their starts."""
+    """Return whether all missing runs of special micro-batches can be in time.
+
+    Lowers `soonest` to the earliest start of each block's runs.
+    """
     blocks, fine = tables.duration.size, True
     for m in pins.special:
         for j in range(blocks):
@@ -326,7 +333,7 @@ def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int
 
 @inlined
 def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: int, overfull: int) -> bool:
-    """Return whether the next run of its block may run before other runs that start after its end, without loss."""
+    """Return whether `run` can be moved before any runs that start after its end. Then no run has to start after it."""
     m, b = run // tables.duration.size, run % tables.duration.size
     movable = True
     for i in range(ways.sole.size):

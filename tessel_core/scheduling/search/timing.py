@@ -49,7 +49,7 @@ def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Micro-batches `first` … `first + count - 1`: each starts one `period` after the one `unroll` before it."""
+    """Rule that micro-batches `first` … `first + count - 1` repeat: m starts `period` ticks after m - `unroll`."""
 
     period: int
     unroll: int
@@ -72,13 +72,16 @@ class Tie:
 
 
 def compacted(schedule: Schedule) -> IntColumn:
-    """Start every run as early as the order on its devices allows. No run starts later than before."""
+    """Return the earliest starts, shaped (micro-batches, blocks), with the order on each device.
+
+    None is later than before.
+    """
     order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     return run_in_order(schedule.plan, schedule.micro_batches, order)
 
 
 def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
-    """Start every run as early as its order allows if the tied part stays periodic. None if that is impossible.
+    """Return the earliest starts with the order on each device and a periodic tied part. None if that is impossible.
 
     A tied run is the variable of its leader plus a constant, so this is a system of difference constraints. Only the
     order of runs on each device is taken from `schedule`, whose starts may be coarse.
