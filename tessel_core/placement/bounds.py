@@ -107,7 +107,7 @@ def lower_bound(pipeline: Pipeline, objective: str) -> float:
 def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
     """Return the maximum over groups v of the least load of a device with v, or `known` if that is larger.
 
-    Groups with less time than that on some host are left out. The search ends early if `control` stops.
+    A group is skipped if some host takes no more time for it than the bound. The search ends early if `control` stops.
     """
     free = _on_hosts(pipeline)
     cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
@@ -203,7 +203,10 @@ def work_and_cut_bound(pipeline: Pipeline, known: float, upper: float, control: 
 
 
 def _cost_of_cuts(pipeline: Pipeline, each: DeviceClass, rate: float, least: float, control: Control) -> float:
-    """Return the least cost of all cuts by `work_and_cut_bound`, if each device of the class does work of `least`."""
+    """Return a lower bound on the cost of all cuts, as `work_and_cut_bound` describes it for one `rate`.
+
+    Each device of the class `each` has work of at least `least`.
+    """
     cuts, values = MinimumCuts(pipeline, replace(each, time=rate * each.time)), list[float]()
     for group in range(len(each.time)):
         if control.stopped:
@@ -223,7 +226,7 @@ def _most_on_hosts(pipeline: Pipeline, time: Floats, upper: float) -> float:
 
 
 def _on_hosts(pipeline: Pipeline) -> Floats:
-    """Return the least time of each group on a device that pays for no transfers."""
+    """Return the least time of each group on a device that pays for no transfers. Infinite if there is none."""
     times: Floats = np.min([np.where(each.pays, np.inf, each.time) for each in pipeline.classes], axis=0)
     return times
 
@@ -292,6 +295,6 @@ class MinimumCuts:
         return float(self._flow.optimal_flow() * self._unit)
 
     def least_set(self, groups: Sequence[int]) -> set[int]:
-        """Return the groups of a device with the least load."""
+        """Return all groups of the device whose load is `least_load(groups)`."""
         self.least_load(groups)
         return {v for v in self._flow.get_source_side_min_cut() if v < self._count}

@@ -15,7 +15,7 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 
 
 def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the device of each operator, for the letters of each stage as `read_layout` returns them.
+    """Return the device of each operator. `stages` has the letters of each stage, as `read_layout` returns them.
 
     Stages loop over the devices. If there are fewer stages than devices, they use the first devices.
 
@@ -30,10 +30,10 @@ def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequenc
 
 
 def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, ...]:
-    """Return the stage of each operator, for the letters of each stage.
+    """Return the stage of each operator. `stages` has the letters of each stage.
 
-    The layer of an operator is the first part of its name. Numbered layers are the letters t, in order. Layers before
-    them belong to E, and layers after them to L.
+    The layer of an operator is the first part of its name. Numbered layers, such as layer0, are the letters t, in
+    order. Layers before them belong to E, and layers after them to L.
 
     Raises InputError if the graph has no such layers, or another number of them.
     """

@@ -34,12 +34,13 @@ Counts = tuple[int, ...]
 
 
 FoldOf = Callable[[int], Fold]
-"""Returns the fold for a stage with a number of replicas."""
+"""Function from the number of replicas of a stage to its fold (see `ChainSearch`)."""
 
 
 class Stage(NamedTuple):
-    """The last stage of a chain: the class and number of its devices, and the number of devices that earlier stages
-    use.
+    """The last stage of a chain, on `replicas` devices of class `kind`.
+
+    `before` has the number of devices of each class that earlier stages use.
     """
 
     kind: int
@@ -50,12 +51,13 @@ class Stage(NamedTuple):
 class ChainSearch:
     """A search for the chain of least largest load. A chain is a sequence of ideals with a stage between neighbours.
 
-    best[n][I] = min over classes c in n, ideals I' in I of fold(best[n less a c][I'], load of I less I' on a c)
+    best[n][I] = min over classes c in n, ideals I' within I of fold(best[n - c][I'], load of I less I' on a c)
 
-    The fold is the maximum, or the sum of squares for the chain with the most even loads. The position of a stage from
-    the end is the number of remaining devices plus one. It decides how many micro-batches the stage holds. A device may
-    have no groups. It then comes before all others in some equally good chain, so no stage is counted as further from
-    the end than it is.
+    Here n has the number of devices of each class in use, and n - c has one device of class c less. The fold is the
+    maximum, or the sum of squares for the chain with the most even loads. The position of a stage from the end is the
+    number of remaining devices plus one. It decides how many micro-batches the stage holds. A device may have no
+    groups. It then comes before all others in some equally good chain, so no stage is counted as further from the end
+    than it is.
     """
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork) -> None:
@@ -82,7 +84,7 @@ class ChainSearch:
         return self._best(squares, limit, np.inf, control)
 
     def _best(self, fold: FoldOf, limit: float, most: float, control: Control) -> Split | None:
-        """Return the chain of least fold below `most`, with loads below `limit`.
+        """Return the chain with the least value of the fold, if that is below `most` and all loads are below `limit`.
 
         Invariant: an ideal is kept for some devices only if its groups can fit under `limit` on those devices, and all
         other groups on the remaining devices.
@@ -105,7 +107,7 @@ class ChainSearch:
         return self._chain(best, steps, rows) if np.isfinite(best[self._end][-1]) else None
 
     def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
-        """Return a function from the last stage of a chain to the stages between the ideals `rows`."""
+        """Return a function that maps the last stage of a chain to the `Steps` between the ideals `rows`."""
         alike = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold(1))
         return lambda stage: alike
 
@@ -120,7 +122,7 @@ class ChainSearch:
 
     @property
     def _end(self) -> Counts:
-        """Return the state of a complete chain."""
+        """The state of a complete chain."""
         return self._counts
 
     def _begins(self, used: Counts) -> bool:
@@ -128,7 +130,7 @@ class ChainSearch:
         return not any(used)
 
     def _in_use(self, used: Counts) -> Counts:
-        """Return the number of devices of each class in use."""
+        """Return the number of devices of each class in use, without the number of stages."""
         return used
 
     def _position(self, used: Counts) -> int:
@@ -181,7 +183,7 @@ class ChainSearch:
     def _step_back(
         self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], used: Counts, at: int
     ) -> tuple[Stage, int]:
-        """Return the last stage on the used devices, and the row of the ideal before it."""
+        """Return the last stage of the best chain to the ideal in row `at`, and the row of the ideal before it."""
         ends = list[tuple[float, Stage, int]]()
         for stage in self._last(used):
             sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)
@@ -193,7 +195,7 @@ class ChainSearch:
 
 
 def fewer(used: Counts, kind: int, by: int) -> Counts:
-    """Return the numbers of devices in use, with `by` devices less of one class."""
+    """Return the numbers of devices in use, with `by` devices fewer of class `kind`."""
     return tuple(number - by * (each == kind) for each, number in enumerate(used))
 
 

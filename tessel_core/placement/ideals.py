@@ -101,7 +101,7 @@ class Ideals:
     cut_nets: Bits
     """The nets that each ideal cuts (as counted in `cut`), as bit sets."""
     branches: tuple[Floats, ...]
-    """For each stretch, the number of groups in branches that must be kept apart, shaped (branches, ideals)."""
+    """For each stretch with parallel branches, the number of groups of each branch, shaped (branches, ideals)."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
@@ -183,7 +183,7 @@ def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
 def depth_first(
     count: int, arcs: Iterable[tuple[int, int]], arrange: Callable[[list[int]], list[int]]
 ) -> tuple[int, ...]:
-    """Order the vertices 0 … `count` - 1 so that each comes after its predecessors, and soon after the last of them.
+    """Return the vertices 0 … `count` - 1 in an order in which each comes soon after the last of its predecessors.
 
     Vertices on cycles are left out. `arrange` sorts vertices that become ready at the same time, the next one last.
     """

@@ -123,8 +123,8 @@ class LayoutModel:
         """static bytes of a device + sum over its stages s of in_flight[s] * kept[s] <= capacity, at every moment.
 
         A second constraint uses `least_in_flight` and the counts of kinds. It is implied and speeds up proofs. Devices
-        that cannot exceed their capacity have none. FINE bytes are rounded up. The capacity has an allowance that
-        compensates for this.
+        that cannot exceed their capacity get no constraint. FINE bytes are rounded up. The capacity has an allowance
+        that compensates for this.
         """
         task, within = self._task, self._room_bytes is None
         rounded = math.ceil if self._units is Units.FINE and within else math.floor

@@ -197,7 +197,7 @@ class _Search:
             self._report()
 
     def least_room(self, control: Control) -> tuple[tuple[int, ...], float]:
-        """Return stages with little memory on the fullest device, and a lower bound on this memory.
+        """Return the stage of each group so that the fullest device holds little, and a lower bound on its bytes.
 
         Coarse models are solved first, then fine ones.
         """

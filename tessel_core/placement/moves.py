@@ -127,8 +127,9 @@ class Moves:
         return values
 
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
-        """Return two lists of nets: those that start (1) or stop (-1) to load the source, and those that do so on the
-        target.
+        """Return two lists of pairs (net, sign), for the source and for the target, and update the counts of groups.
+
+        The sign is 1 if the net starts to load the device, and -1 if it stops.
         """
         freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()
         for e in self.nets_of[group]:

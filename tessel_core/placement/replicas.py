@@ -45,7 +45,7 @@ from tessel_core.placement.shortage import devices_text, in_flight_text, least_b
 from tessel_core.placement.steps import MAX_KEPT_PAIRS, Fold, Rows, StageLoads, Steps
 
 ReductionOf = Callable[[Stage], ReductionTime]
-"""Returns the time of the reduction over the devices of a stage."""
+"""Function from a stage to the time of the reduction over its devices."""
 FREE = ReductionTime(0.0, 0.0)
 
 
@@ -176,7 +176,10 @@ class ReplicatedChains(Chains):
         return highest_load(self.pipeline) + slowest
 
     def _stages(self, *, first_only: bool = False) -> Iterator[Stage]:
-        """Yield stages with every number of devices of every class, that start at its first device or at each one."""
+        """Yield a stage for each class, first device, and number of devices.
+
+        With `first_only`, a stage always starts at the first device of its class.
+        """
         none = (0,) * len(self.pipeline.classes)
         for kind, most in enumerate(self.most_replicas):
             for first in range(1 if first_only else most):
@@ -193,7 +196,7 @@ class ReplicatedChains(Chains):
         return largest(self.pipeline)
 
     def measured(self, split: Split) -> Split:
-        """Return the split with the largest load of its stages."""
+        """Return the split with its load: the largest load of a stage."""
         return replace(split, load=max(map(self._load(split), sorted(set(split.device_of)))))
 
     def _load(self, split: Split) -> Callable[[int], float]:
@@ -298,7 +301,10 @@ def _evened(
 
 
 def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Placement:
-    """Place each stage on as few nodes as possible: wide stages first, each on the fullest node with enough room."""
+    """Return the placement with each stage on as few nodes as possible.
+
+    Wide stages come first, each on the fullest node with enough room.
+    """
     mesh, sets, place = problem.transfers.mesh, {each[0]: each for each in split.replicas}, dict[int, tuple[int, ...]]()
     for each in pipeline.classes:
         nodes: dict[int, list[int]] = {}
@@ -375,7 +381,7 @@ def _chains(
 
 @dataclass(frozen=True)
 class _Reductions:
-    """The times of reductions in a search, and the choice of the link for transfers."""
+    """The times of reductions in a search. `choose` selects the cost of a transfer among those of all links."""
 
     time_of: ReductionOf
     choose: Callable[[Iterable[float]], float]
@@ -420,7 +426,10 @@ def _part(
     choose: Callable[[Iterable[float]], float],
     light: frozenset[int] = frozenset(),
 ) -> Pipeline:
-    """Return the pipeline of one of several replicas."""
+    """Return the pipeline of one of several replicas. `choose` is as in `_Reductions`.
+
+    The operators `light` hold no memory.
+    """
     holds = np.array([i not in light for i in range(len(problem.graph.operators))], dtype=np.float64)
     memory = sums_of(pipeline.members, held_bytes(problem, replicas) * holds)
     kept = sums_of(pipeline.members, kept_further(problem, replicas) * holds)

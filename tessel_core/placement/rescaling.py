@@ -18,7 +18,7 @@ _MIN_LOAD = 2.0**-900
 """Smallest load for which products and quotients keep all digits of floats."""
 
 Search = Callable[[Pipeline, Split | None], Best]
-"""Returns the best split of a pipeline. The second argument is a known split or None."""
+"""Function from a pipeline and a known split (or None) to the best split."""
 
 
 class Scalable(Protocol):

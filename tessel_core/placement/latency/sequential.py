@@ -34,7 +34,7 @@ With more states, which come from many classes of devices, the table is too larg
 """
 _HOST_STEP = -1
 _Stage = tuple[NDArray[np.int64], int]
-"""A stage of a chain: its groups, and its device class, or the host for a single group."""
+"""A stage of a chain: its groups, and the class of its device. The class is HOST for a single group on a host."""
 _MAX_SOURCES = 256
 """Largest number of sources of a stage. The sources with the least time over all states are tried."""
 _ORDERS_PER_ROUND, _MAX_ROUNDS = 20, 50
@@ -139,7 +139,10 @@ class _Program:
         return True
 
     def _host_steps(self) -> list[list[tuple[int, int]]]:
-        """Return, for each ideal, the ideals with one group less and that group. Only groups for hosts count."""
+        """Return, for each ideal, pairs of an ideal with one group less and that group.
+
+        Only groups that hosts support count.
+        """
         bits, count = self._ideals.bits, len(self._pipeline.members)
         # Zobrist hashing: the key of an ideal is the XOR of the random numbers of its groups.
         numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
@@ -215,7 +218,10 @@ def _less(used: tuple[int, ...], position: int) -> tuple[int, ...]:
 
 
 def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots | None:
-    """Assign stages to devices of their class by first fit, the largest first. Return None if one does not fit."""
+    """Return the slot of each unit. Stages go to devices of their class by first fit, the largest stage first.
+
+    Return None if a stage does not fit.
+    """
     slots = [HOST] * len(task.units)
     room = {device: task.capacity[device] for device in task.accelerators}
     taken: dict[int, list[int]] = {device: [] for device in task.accelerators}

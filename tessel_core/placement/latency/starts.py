@@ -34,7 +34,7 @@ def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) ->
 
 
 def greedy_split(task: LatencyTask) -> Slots | None:
-    """Return the greedy split, which has one subgraph per device, or None if a unit fits on no device."""
+    """Return the slots of the greedy split, with one subgraph per device, or None if a unit fits on no device."""
     single = LatencyTask(task.problem, 1)
     slots = _fill(single)
     if slots is None:
@@ -75,7 +75,7 @@ def _order(task: LatencyTask) -> tuple[int, ...]:
 
 
 def critical_path(task: LatencyTask) -> float:
-    """Return the longest path through the graph, with every operator on its fastest device and free transfers."""
+    """Return the time of the longest path, with every operator on its fastest device and free transfers."""
     graph, devices = task.problem.graph, task.problem.devices
     done = [0.0] * len(graph.operators)
     for v in topological_order(graph.predecessors):

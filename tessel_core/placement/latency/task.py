@@ -61,7 +61,7 @@ class LatencyTask:
 
     @cached_property
     def accelerators(self) -> tuple[int, ...]:
-        """Devices that are not hosts."""
+        """Indices of the devices that are not hosts."""
         return tuple(i for i, device in enumerate(self.problem.devices) if not device.is_host)
 
     @property
