@@ -1,8 +1,9 @@
 """Simulated annealing of splits, compiled by numba. A split gives each group of operators a device.
 
-A step moves one group, or swaps two. The energy is a norm of the loads, summed over the parts of the objective. It is
-close to the largest load, but smaller loads count a little, because most moves do not change the largest load. A call
-does a bounded number of steps, because nothing can interrupt it. It releases the interpreter's lock.
+A step moves one group, or swaps two. The energy is a norm of the loads, summed over the parts of the objective (see
+`Pipeline.parts`). It is close to the largest load, but smaller loads count a little, because most moves do not change
+the largest load. A call does a bounded number of steps, because nothing can interrupt it. It releases the interpreter's
+lock.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _STALLED_CYCLES = 10
 _STEPS_PER_SECOND = 4_000_000.0
 """A repeatable search counts its time in steps, at this rate. Usual machines do more."""
 _EXACT_SECONDS, _MIN_EXACT_SECONDS = 6.0, 0.2
-"""Time limit of the way "exact", and the least seconds that a try counts, because building a model takes time, too."""
+"""Time limit of the way "exact", and the least seconds counted for a try, because building a model takes time, too."""
 _MAX_FREED_GROUPS = 400
 """Largest number of groups that CP-SAT places again at once."""
 _MAX_KEPT_SPLITS = 8
@@ -83,7 +83,10 @@ class _Record:
 
 @dataclass
 class AnySetSearch:
-    """A search that can be continued. `kept` has the best splits, in order of load. All of them fit in memory."""
+    """A search over any sets of groups per device. Each call of `run` continues it.
+
+    `kept` has the best splits, in order of load. All of them fit in memory.
+    """
 
     parts: Sequence[Pipeline]
     start: Split
@@ -125,7 +128,7 @@ class AnySetSearch:
         return spent
 
     def _cycle(self, threads: ThreadPoolExecutor, control: Control) -> tuple[Way, float]:
-        """Try one way on every thread. Return the way and the seconds that its try counts."""
+        """Try one way on every thread. Return the way and the seconds to count for it."""
         began = control.elapsed_s
         choose = np.random.default_rng((self.effort.seed, self._cycles))
         self._cycles += 1
@@ -162,7 +165,7 @@ class AnySetSearch:
         return self.best is split
 
     def attempt(self, way: Way, choose: Generator, control: Control) -> tuple[Split | None, float]:
-        """Return a split, or None if this way finds none, and the seconds that the attempt counts."""
+        """Return a split, or None if this way finds none, and the seconds to count for the attempt."""
         if way is Way.EXACT:
             return self._exactly(choose, control)
         within, on = self._origin(way, choose)
@@ -177,7 +180,7 @@ class AnySetSearch:
         return measured(self.parts, on.tolist()), seconds
 
     def _origin(self, way: Way, choose: Generator) -> tuple[Ints, Ints | None]:
-        """Return a label per group, which is equal within a cluster, and the first device of each group or None."""
+        """Return a label per group, which is equal within a cluster, and the device of each group at first, or None."""
         if way is Way.FRESH:
             return np.zeros(len(self.start.device_of), dtype=np.int64), None
         count = min(2 if way is Way.COMBINE else 1, len(self.kept))
@@ -188,7 +191,7 @@ class AnySetSearch:
     def _exactly(self, choose: Generator, control: Control) -> tuple[Split | None, float]:
         """Let CP-SAT place the groups of some devices of a good split again. The best split is drawn most often.
 
-        Return a split, or None if CP-SAT finds none, and the seconds that the attempt counts.
+        Return a split, or None if CP-SAT finds none, and the seconds to count for the attempt.
         """
         known = self.kept[min(int(choose.geometric(0.5)), len(self.kept)) - 1]
         moves = Moves(self.parts, known.device_of)

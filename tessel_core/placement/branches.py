@@ -33,7 +33,7 @@ def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]
 
 
 def _parts(count: int, links: list[tuple[int, int]]) -> list[int]:
-    """Return the least layer in the connected component of each layer."""
+    """Return, for each layer, the least layer of its connected component."""
     return [group[0] for _, group in sorted((each, group) for group in joined(count, links) for each in group)]
 
 

@@ -53,7 +53,8 @@ def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, .
 def stage_letters(placement: Placement) -> tuple[str, ...]:
     """Return the letters of each stage of a placement, as `layout_text` takes them. The inverse of `place_by_layer`.
 
-    Raises InputError if the graph has no such layers, a stage cuts a layer, or the stages are no loop.
+    Raises InputError if the graph has no such layers, if a stage cuts a layer, or if the stages do not loop over the
+    devices.
     """
     graph, layout = placement.graph, layout_of(placement)
     if placement.stages is None or layout is None:

@@ -152,7 +152,10 @@ class ChainSearch:
         return inside & outside
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
-        """Return whether the devices are enough for the work and the memory, if both could be divided freely."""
+        """Return, for each ideal, whether devices are enough for its work and memory, if both could be divided freely.
+
+        `counts` has the number of these devices of each class.
+        """
         classes = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
         used = [(each, count, price) for each, count, price in classes if count]
         room = sum(count * price for _, count, price in used) * limit
@@ -207,7 +210,7 @@ class Chains:
 
     @cached_property
     def priced(self) -> PricedWork:
-        """Priced work of the groups."""
+        """Values of the groups and prices of the devices."""
         return priced_work(self.pipeline)
 
     @property
@@ -261,7 +264,7 @@ def _best_along(chains: Chains, orders: Sequence[Sequence[int]], control: Contro
 
 
 def _deepen(chains: Chains, bits: Bits, best: Best, control: Control) -> Best:
-    """Return the best chain of the ideals `bits` between `best.bound` and `best.split`, by growing limits."""
+    """Return the best chain of the ideals `bits`, by limits that grow from `best.bound` to the load of `best.split`."""
     search = chains.search(bits)
     top = best.split.load if best.split else chains.highest * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP_SHARE

@@ -114,7 +114,10 @@ def splits(
 
 
 def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:
-    """Return a contiguous first split: from a few orders, or for other placements from the dynamic program."""
+    """Return a contiguous first split. If placements must be contiguous, it comes from a few orders.
+
+    Otherwise it comes from the dynamic program.
+    """
     if problem.contiguous:
         split = best_in_orders(fitting, promising_orders(fitting), control).split
         return None if split is None else measured(fitting.parts(problem.objective), split.device_of)

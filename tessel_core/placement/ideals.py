@@ -85,7 +85,10 @@ def _words(count: int) -> int:
 
 @dataclass(frozen=True)
 class Ideals:
-    """Ideals in order of their work, from the empty set to the whole pipeline, with sums over their groups."""
+    """Ideals in order of their work, from the empty set to the whole pipeline, with sums over their groups.
+
+    `memory` and `kept` are the bytes of each ideal, as in `Pipeline`.
+    """
 
     bits: Bits
     work: Floats

@@ -22,7 +22,7 @@ def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
 
 
 def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
-    """Return the pipeline in which each group has the memory of its stage in this split, independent of position."""
+    """Return the pipeline in which the memory of each group is that at its position in this split."""
     if not pipeline.kept.any():
         return pipeline
     held = Split(0.0, tuple(device_of)).held(pipeline)
@@ -44,7 +44,7 @@ def devices_for(pipeline: Pipeline) -> list[list[int]]:
 class Moves:
     """A split with the loads (per part of the objective) and the memory of its devices, updated move by move.
 
-    Memory is that of the pipeline's groups at any position, so it counts one micro-batch if positions matter.
+    Memory counts the fewest micro-batches in flight, so it does not depend on positions.
 
     Invariant: net e loads device d if and only if d pays and 0 < held[e][d] < number of groups of e.
     """

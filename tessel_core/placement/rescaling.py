@@ -22,7 +22,7 @@ Search = Callable[[Pipeline, Split | None], Best]
 
 
 class Scalable(Protocol):
-    """A problem of which the unit of time can be changed."""
+    """A problem whose unit of time can be changed."""
 
     @property
     def largest(self) -> float:
@@ -32,7 +32,7 @@ class Scalable(Protocol):
         """Return the split with its load, computed without differences."""
 
     def near(self, load: float, exponent: int) -> Self:
-        """Return the problem in units of 2^exponent, without parts that no split of that load or less can have."""
+        """Return the problem in units of 2^exponent. Times that only splits of a larger load can have are left out."""
 
 
 Problem = TypeVar("Problem", bound=Scalable)

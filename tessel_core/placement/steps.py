@@ -16,7 +16,7 @@ from tessel_core.placement.pipeline import Floats, Pipeline
 Rows = NDArray[np.int64]
 """Row numbers of ideals."""
 Fold = Callable[[Floats, Floats], Floats]
-"""Combines the loads so far with the load of one more stage."""
+"""Function that combines the loads so far with the load of one more stage."""
 _ROWS_PER_BLOCK = 64
 """Number of target ideals per block, so that the block of pairs fits in the processor's cache."""
 MAX_KEPT_PAIRS = 12_000_000

@@ -19,7 +19,7 @@ from tessel_core.scheduling.structure import (
 )
 
 _MAX_BLOCKS_FOR_ALL_SUBSETS = 4
-"""Largest number of blocks of a device for which the idle bound tries every subset of them."""
+"""If a device has at most this many blocks, the idle bound tries every subset of them."""
 
 
 @lru_cache(maxsize=32)
@@ -91,7 +91,7 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
 
 
 def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
-    """Return the least ticks from the start to the end of `hold` in which no block of `clique` runs: a longest path."""
+    """Return the least ticks of `hold` in which no block of `clique` runs. They are the longest path through `hold`."""
     clock = _rivals_of_all(plan, clique, without=clique)
     between = longest_from(plan, hold.acquire, clock, lags=not clique)[hold.release]
     return clock[hold.acquire] + between + clock[hold.release]

@@ -1,6 +1,7 @@
-"""Comparison of several schedules with a reference schedule. All have the same number of micro-batches.
+"""Comparison of several schedules with a reference schedule, for the same number of micro-batches.
 
-If every plan gives the number of samples per micro-batch, all pairs run the same samples and times are per sample.
+If every plan gives its samples per micro-batch, the schedules are for the same number of samples instead, and times are
+per sample.
 """
 
 from __future__ import annotations

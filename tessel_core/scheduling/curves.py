@@ -30,7 +30,7 @@ class CountPoint:
 
     pair: Question
     micro_batches: int
-    """Number of micro-batches of the pair with the smallest micro-batches. All pairs run the same samples."""
+    """Number of micro-batches of the pair that has the most. All pairs run the same number of samples."""
     answer: Answer
 
     @property
@@ -40,7 +40,10 @@ class CountPoint:
         return None if report is None or report.drawable is None else float(IdleSplit.of(report.drawable).idle)
 
     def time_each(self, *, per_sample: bool = False) -> Fraction | None:
-        """Return the makespan per micro-batch in ticks, or per sample if the plan gives its samples per micro-batch."""
+        """Return the makespan in ticks divided by `micro_batches`, or by the samples with `per_sample`.
+
+        None if there is no schedule.
+        """
         report = self.answer.report
         of = self.pair.micro_batches * (self.pair.plan.samples or 1) if per_sample else self.micro_batches
         return None if report is None or report.makespan is None else Fraction(report.makespan, of)

@@ -60,12 +60,10 @@ def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
 
 
 def _over(plan: MicroBatchPlan, excess: Sequence[int]) -> str:
-    """Return a list in words of the devices that exceed their capacity, and by how much.
+    """Return a text that lists the devices that exceed their capacity, and by how much.
 
-    `excess` has one value per device.
-
-    Consecutive devices with equal excess form a group. The first groups are named, and all other devices are only
-    counted.
+    `excess` has one value per device. Consecutive devices with equal excess form a group. The first groups are named,
+    and all other devices are only counted.
     """
     shown = [show_memory(more, plan.memory_unit) if more else "" for more in excess]
     groups = [list(alike) for amount, alike in groupby(range(len(shown)), key=shown.__getitem__) if amount]
@@ -109,10 +107,10 @@ def evaluate_file(file: ScheduleFile) -> ScheduleReport:
 
 
 def caveat(workers: int, *controls: Control, cut_short: bool = False) -> str:
-    """Return a sentence if the search was cancelled, or if its result depends on the speed of the machine. Else "".
+    """Return a note if the search was cancelled, or if its result depends on the speed of the machine.
 
-    The first of `controls` belongs to the whole search, the others to its phases. `cut_short` is true if the clock
-    stopped a part of a phase.
+    The note is empty otherwise. The first of `controls` belongs to the whole search, the others to its phases.
+    `cut_short` is true if the clock stopped a part of a phase.
     """
     if any(control.cancelled for control in controls):
         return STOPPED

@@ -153,7 +153,7 @@ class Question:
     def search(self) -> Question:
         """The question with defaults for options that only select among results.
 
-        It is equal for questions with one search.
+        Questions that share a search have one.
         """
         return replace(self, config=without_selection(self.config))
 
@@ -162,7 +162,7 @@ class Question:
         return replace(self, config=replace(self.config, objective=objective)) if self.objective else self
 
     def answered_by(self, report: ScheduleReport) -> ScheduleReport:
-        """Return `report`, which answers a question with the same search, for this question's objective and options."""
+        """Convert a report of the same search to the objective and the options of this question."""
         return replace(report.about(self.objective or report.objective_name), config=self.config)
 
     def settled_by(self, report: ScheduleReport) -> bool:

@@ -118,7 +118,7 @@ class _Search:
                 incumbent.raise_bound(min(incumbent.makespan, round(answer.bound)), "all runs")
 
     def _offer(self, starts: IntColumn, by: str) -> None:
-        """Offer to the incumbent the exact earliest starts in the order of a schedule. `starts` may be coarse."""
+        """Compute the earliest starts in the order of a schedule, and offer them to the incumbent."""
         self.incumbent.offer(compacted(Schedule.from_starts(self.plan, starts)), by)
 
 

@@ -106,7 +106,10 @@ class LatencyModel:
         return self.model.new_int_var(0, self.limit, name)
 
     def _devices(self) -> list[dict[int, Literal]]:
-        """Return a map from device to literal for each position. It is fixed if devices are alike with one subgraph."""
+        """Return, for each position, a map from each device to the literal that the subgraph is on it.
+
+        If devices are alike and have one subgraph each, the literals are constants.
+        """
         task = self.task
         if task.is_uniform:
             return [{task.accelerators[p]: self.model.new_constant(1)} for p in self._positions]
@@ -173,7 +176,10 @@ class LatencyModel:
         return [math.floor(each * self._units_in_a_byte) for each in self.task.memory]
 
     def minimize_memory(self) -> cp_model.IntVar:
-        """Minimise the memory of accelerators instead, and return its variable. Operators must hold whole bytes."""
+        """Minimise the largest memory of an accelerator instead of the latency. Return its variable.
+
+        Operators must hold whole bytes.
+        """
         most = sum(self._held)
         largest = self.model.new_int_var(0, most, "largest")
         for d in self.task.accelerators:

@@ -46,12 +46,12 @@ def sequential_splits(
 ) -> Iterator[Slots]:
     """Yield the valid splits with the least sum of stage times, one for each number of subgraphs.
 
-    best[n][I] = min(best[n less a c][I'] + stage I less I' on c over ideals I' in I,
-                     best[n][I less v] + v on a host)
+    best[n][I] = min(best[n - c][I'] + stage I less I' on c over ideals I' within I, best[n][I less v] + v on a host)
 
-    The sum is the latency of a sample if nothing runs in parallel. If there are more ideals than `most_ideals`, only
-    those along some orders are searched. With `more_than` ideals or fewer, there is no search. Training has no such
-    chain, because a backward operator stays with its forward operator.
+    Here n has the number of used subgraphs of each class, and n - c has one of class c less. The sum is the latency of
+    a sample if nothing runs in parallel. If there are more ideals than `most_ideals`, only those along some orders are
+    searched. With `more_than` ideals or fewer, there is no search. Training has no such chain, because a backward
+    operator stays with its forward operator.
     """
     if task.problem.graph.is_training or not task.accelerators:
         return

@@ -135,8 +135,8 @@ ZB_V = published(
 def _v_half_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of V-Half, which holds the activations of p/2 + 1 micro-batches [Qi 2024, arXiv 2405.15362].
 
-    In its building block, forward passes of first chunks and input halves of second chunks move to the next device
-    after two slots, and all other passes after one.
+    In its building block, forward passes of first chunks and input halves of second chunks reach the next device after
+    two slots, and all other passes after one.
     """
     p = len(chain.devices) // 2
     pause = 0 if p % 2 else 3  # if p is even, two passes would share a slot without it
@@ -158,7 +158,7 @@ V_HALF = published(
 def _v_min_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of V-Min, which holds the activations of p/3 + 4/3 micro-batches [Qi 2024, arXiv 2405.15362].
 
-    In its building block, every pass moves to the next device after one slot.
+    In its building block, every pass reaches the next device after one slot.
     """
     p = len(chain.devices) // 2
     pause = 0 if p % 3 else 2  # if p is a multiple of three, two passes would share a slot without it
@@ -228,8 +228,8 @@ def _gaps_for_weights(plan: MicroBatchPlan, chain: Chain, slots: Slots) -> Slots
 def _moved_earlier(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int) -> Slots:
     """Return slots in which each run of warmup and cooldown is in its device's first idle slot after its predecessors.
 
-    A forward pass moves only if its device then holds at most `most_held` activations. Warmup ends with the first
-    stage's first input half, and cooldown begins with the first stage's last forward pass.
+    A forward pass moves only if its device then holds the activations of at most `most_held` chunks. Warmup ends with
+    the first stage's first input half, and cooldown begins with the first stage's last forward pass.
     """
     moved = dict(slots)
     warm, cold = slots[chain.backward[0], 0], max(slots[run] for run in slots if run[0] == chain.forward[0])

@@ -51,10 +51,10 @@ class Pins(NamedTuple):
     """Micro-batches with pins or orders that have runs without a fixed start."""
     is_special: NDArray[np.bool_]
     latest: IntColumn
-    """Latest start of each run that the pins allow."""
+    """Latest start of each run with which all pinned runs can keep their starts."""
     wait_row: IntColumn
     wait: IntColumn
-    """Runs for which each run waits in addition to its predecessors."""
+    """For each run, the runs that must end before it because of `orders`."""
 
 
 class Ways(NamedTuple):
@@ -65,7 +65,7 @@ class Ways(NamedTuple):
     rest: IntColumn
     """Longest path from the end of each block to the end of the micro-batch, in ticks."""
     on: IntColumn
-    """Blocks on each device, the longest rest first, in the rows of `Tables.on_row`."""
+    """Blocks on each device, those with the longest `rest` first. The row offsets are `Tables.on_row`."""
     lag: IntColumn
     """Longest lag after each block."""
     sole: IntColumn
@@ -85,11 +85,11 @@ class Beam(NamedTuple):
     left: IntColumn
     """Number of missing runs of each block."""
     busy: IntColumn
-    """End of the last run on each device, without pinned runs."""
+    """End of the last run on each device. Pinned runs do not count."""
     passed: IntColumn
     """Number of pinned runs on each device that come before that end."""
     held: IntColumn
-    """Memory of each device after all of these runs."""
+    """Memory that each device holds after that end."""
     clock: IntColumn
     """Start of the last placed run, in ticks."""
     waived: IntColumn
@@ -205,7 +205,10 @@ def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held:
 
 @inlined
 def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) -> int:
-    """Return when the predecessors of a run have ended, at least `clock`, or -1 if one is not placed."""
+    """Return the time at which the predecessors of a run have ended, but at least `clock`.
+
+    Return -1 if a predecessor is not placed.
+    """
     blocks = tables.duration.size
     m, b = run // blocks, run % blocks
     ready = clock
@@ -243,9 +246,9 @@ def _specials_in_time(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, busy: IntColumn, clock: int, limit: int,
     soonest: IntColumn, early: IntColumn,
 ) -> bool:  # fmt: skip
-    """Return whether all missing runs of special micro-batches can be in time.
+    """Return whether all missing runs of special micro-batches can keep their latest starts and `limit`.
 
-    Lowers `soonest` to the earliest start of each block's runs.
+    Lowers `soonest` to the earliest start of each block.
     """
     blocks, fine = tables.duration.size, True
     for m in pins.special:
@@ -333,7 +336,10 @@ def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int
 
 @inlined
 def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: int, overfull: int) -> bool:
-    """Return whether `run` can be moved before any runs that start after its end. Then no run has to start after it."""
+    """Return whether `run` can be moved before any runs that start after its end.
+
+    If so, no other run needs to start after the end of `run`.
+    """
     m, b = run // tables.duration.size, run % tables.duration.size
     movable = True
     for i in range(ways.sole.size):
@@ -374,9 +380,9 @@ def _candidates(pins: Pins, ways: Ways, beam: Beam, row: int, runs: IntColumn) -
 def next_steps(
     tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, limit: int, steps: Steps, scratch: Scratch
 ) -> int:
-    """Write the runs that may extend the first `rows` beginnings and end by `limit` to `steps`.
+    """Write to `steps` the runs that may extend the first `rows` beginnings and end by `limit`.
 
-    Returns their number, or -1 if `steps` is too small.
+    Return their number, or -1 if `steps` is too small.
     """
     blocks, devices = tables.duration.size, tables.capacity.size
     passed, held, busy, taken, left, soonest, early, runs = scratch

@@ -178,7 +178,7 @@ def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
             arc += 1
         timing.source[arc], timing.ticks[arc], timing.height[arc] = (run - 1) % runs, 0, 0
         longest += most if m == 0 else 0
-    # No path has more ticks than all runs, and the period is at least the busiest device's work.
+    # No path has more ticks than all runs together, and a period is at least the busiest device's work.
     timing.far[0] = 2 + 2 * longest // work
 
 

@@ -64,8 +64,8 @@ def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn
     copies, blocks = starts.shape
     devices = tables.capacity.size
     most = copies * np.diff(tables.on_row).max()
-    # For each device: occupied times in order of their residue, durations left to place (longest first), and both
-    # counts.
+    # For each device: occupied times in order of their residue (start modulo period), durations left to place (longest
+    # first), and the number of both.
     begin, end, left = np.zeros((3, devices, most + 1), np.int64)
     taken, waiting = np.zeros((2, devices), np.int64)
     for d in range(devices):

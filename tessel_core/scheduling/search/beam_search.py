@@ -95,8 +95,8 @@ class BeamSearch:
     def search_backwards(self, width: int, limit: int, stopped: Callable[[], bool]) -> BeamResult:
         """Search for a schedule that ends by `limit` ticks, on the plan with time reversed.
 
-        The search places runs from `limit` towards 0. It is for pinned runs that are late, because fewer partial
-        schedules reach them this way.
+        The search places runs from `limit` towards 0. If pinned runs are late, fewer partial schedules reach them this
+        way.
         """
         pinned = {(b, m): limit - start - self._duration(b) for (b, m), start in self._pinned.items()}
         orders = [(second, first) for first, second in self._orders]

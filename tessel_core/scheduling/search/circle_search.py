@@ -49,7 +49,7 @@ _PERIOD_EXCESSES = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
 _FIRST_PATIENCE_RUNS = 50_000
 """The first attempt at a timetable ends after placing this many runs without progress, in under 0.1 seconds."""
 _PATIENCE_FACTOR, _MAX_PATIENCE_GROWTHS = 4, 3
-"""Each later attempt is four times as long as the one before, but the length grows at most three times."""
+"""Each later attempt lasts four times as long as the one before. After three such steps, the length stays the same."""
 _MAX_EXCESS_RUNS = 3
 """A later attempt is made only if the last one exceeded memory by at most the memory of this many runs."""
 _MAX_WINDOW_RUNS = 6_000
@@ -114,7 +114,7 @@ class CircleSearch:
     def __post_init__(self) -> None:
         self._tables = tables_of(self.plan, self.order)
         devices, blocks = len(self.plan.devices), len(self.plan.blocks)
-        exact = self.bound.denominator  # only multiples of it meet the bound in whole ticks
+        exact = self.bound.denominator  # only multiples of this number of micro-batches meet the bound in whole ticks
         sizes = [
             size
             for size in sorted({*_WINDOW_SIZES, exact})

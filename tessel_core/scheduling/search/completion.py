@@ -48,7 +48,7 @@ The share is the first number times the square of the number of devices, but at 
 took longer than this limit, a quarter of it remains.
 """
 _MAX_PERIOD_MULTIPLE = 4
-"""A schedule also keeps the repetend if it repeats with a multiple of the period, up to this one."""
+"""A schedule that repeats with this multiple of the period, or a smaller one, also keeps the repetend."""
 _MAX_MODEL_RUNS = 6_000
 """Largest number of runs in a model. Larger ones are not worth starting."""
 _MAX_REPETEND_RUNS = 150
@@ -296,7 +296,7 @@ class Completion:
                 self.incumbent.raise_bound(max(bounds), "bound")
 
     def raise_bounds(self) -> None:
-        """Compute the ends bound, and ask for a schedule that meets it whenever it rises."""
+        """Compute the ends bound. Whenever the bound rises, search for a schedule that meets it."""
         for periods in ENDS_WINDOWS:
             if self.done or self.incumbent.proved:
                 return

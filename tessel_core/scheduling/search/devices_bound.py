@@ -21,7 +21,7 @@ from tessel_core.scheduling.structure import path_lengths
 _SHARE_ALONE, _SHARE_TOGETHER, _SHARE_EXCLUDED = 0.05, 0.05, 0.4
 """Shares of the remaining time: for a model of one device, for one of several devices, and for excluding horizons.
 
-Models that CP-SAT decides do not use up time in this count, because they take little of it.
+The time of a model that CP-SAT decides is not subtracted, because it is short.
 """
 _MIN_GAP_DIVISOR = 500
 """No further model is solved if the gap is below makespan / 500."""

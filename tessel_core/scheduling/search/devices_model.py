@@ -30,11 +30,12 @@ def quantum_of(plan: MicroBatchPlan, steps: int = _STEPS) -> int:
 class DevicesModel(Runs):
     """A model of the runs on some devices within a horizon, in quanta. Each private method is one rule of the referee.
 
-    Blocks of other devices become lags between the remaining blocks, heads before them and tails after them.
+    Blocks of other devices become least times between the remaining blocks (lags), before them (heads) and after them
+    (tails).
 
-    Costs are rounded down to quanta. The makespan of an earliest schedule is a longest path over durations and lags,
-    so rounding down never makes it longer. If the model has no solution within `horizon`, every schedule takes at
-    least horizon + 1 quanta.
+    Costs are rounded down to quanta. The makespan of an earliest schedule is a longest path over durations and lags, so
+    rounding down never makes it longer. If the model has no solution within `horizon`, every schedule takes at least
+    horizon + 1 quanta.
     """
 
     def __init__(
@@ -52,8 +53,8 @@ class DevicesModel(Runs):
     def _declare(self, horizon: int) -> None:
         """A run starts after its head, and its tail ends by the horizon.
 
-        The head is the longest path to the start of a block, and the tail that from its start to the end, in the whole
-        plan.
+        The head of a block is the longest path to its start. The tail is the longest path from its start to the end of
+        the micro-batch. Both are paths in the whole plan.
         """
         heads, self.tails = path_lengths(self.plan, self.quantum)
         for b in self.kept:

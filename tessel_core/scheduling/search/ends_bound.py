@@ -78,7 +78,7 @@ class _End:
                     self.cp.add(self.start[b, m] >= self.start[b, m - 1] + block.duration).only_enforce_if(here)
 
     def _dependencies(self) -> None:
-        """If a run starts in the window, its predecessors have ended in it, at least a lag earlier."""
+        """If a run starts in the window, its predecessors have ended in the window, at least a lag earlier."""
         before = self.plan.successors if self.backwards else self.plan.predecessors
         for (b, m), here in self.present.items():
             for a, lag in before[b]:
@@ -90,7 +90,7 @@ class _End:
                 self.cp.add(self.start[b, m] >= ready).only_enforce_if(here)
 
     def _memory(self) -> None:
-        """The memory held from acquires in the window is at most the capacity. It may be held beyond the window."""
+        """The memory acquired in the window is at most the capacity. It may be held beyond the window."""
         for d, device in enumerate(self.plan.devices):
             if device.activation_capacity is None:
                 continue

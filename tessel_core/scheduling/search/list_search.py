@@ -101,7 +101,7 @@ class ListSearch:
         few = max(_MIN_PRACTICE_MICRO_BATCHES, 2 * len(plan.devices))
         self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts
         self._practised = -1
-        """Makespan of the shortest schedule for the number of micro-batches in use, or -1 before the first."""
+        """Makespan of the shortest schedule of the micro-batches that `evolve` uses now, or -1 before the first."""
         self.makespan = -1
         """Makespan of the shortest schedule so far, or -1 before the first."""
         self.slices = self.idle_slices = 0
@@ -247,9 +247,9 @@ class InsertionSearch(ListSearch):
         return other if other.makespan >= 0 else None
 
     def _insert(self, tries: int) -> None:
-        """Insert the free blocks by the current rules and pauses.
+        """Insert the free blocks by the current rules and pauses, and keep the schedule if it is the shortest.
 
-        Then evolve rules and pauses in the remaining `tries`.
+        All but the first of `tries` change the rules or the pauses at random.
         """
         starts = np.zeros_like(self._starts)
         self._pauses, makespan = insert_into_lists(

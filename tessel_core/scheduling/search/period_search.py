@@ -40,11 +40,11 @@ CP-SAT needs more time for larger plans, so they get more seconds for circles.
 _MAX_MODEL_BLOCKS = 150
 """Largest number of blocks times unroll in a modulo model."""
 _MAX_RETIMED_RUNS = 1_500
-"""Largest number of runs in a repeated schedule that is retimed, which takes a tenth of a second."""
+"""Largest number of runs in a schedule for which `repeat` computes the least period, in a tenth of a second."""
 _MAX_LIST_RUNS, _MAX_LIST_UNROLL = 10_000, 16
 """Largest number of runs in a list schedule that is searched for a steady state, and largest unroll of the latter."""
 _AT_BOUND_SHARE = 0.4
-"""Fraction of the seconds of a solve for a period at the bound, if the unroll is above 1.
+"""Above unroll 1, a solve for the period at the bound gets this fraction of the usual seconds.
 
 A repetend is found quickly or not at all.
 """
@@ -183,7 +183,7 @@ class PeriodSearch:
             self.offer(self._circle_search.close_long(lists, control), "circles")
 
     def offer_steady(self, starts: IntColumn) -> None:
-        """Consider the steady state of a list schedule as the best repetend, if the schedule is small."""
+        """Offer the repetend in the steady state of a list schedule, if the schedule is small."""
         if not self.over and starts.size <= _MAX_LIST_RUNS:
             for repetend in steady_part(self.plan, starts, _MAX_LIST_UNROLL):
                 self.offer(repetend, "list")

@@ -44,7 +44,7 @@ def published_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntCo
 
 
 def quick_repetends(plan: MicroBatchPlan, max_unroll: int) -> Iterator[Repetend]:
-    """Yield the steady states of quick schedules, with exact least periods for their orders."""
+    """Yield the repetends of quick schedules, each with the least period for its order."""
     micro_batches = min(4 * len(plan.blocks) + 4 * max_unroll, _MAX_GREEDY_RUNS // len(plan.blocks))
     for starts in quick_starts(plan, max(1, micro_batches)):
         yield from steady_part(plan, starts, max_unroll)

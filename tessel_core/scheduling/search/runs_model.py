@@ -178,7 +178,7 @@ class RunsModel(Runs):
                 self.cp.add(latest <= first + reach)
 
     def hint(self, starts: IntColumn) -> None:
-        """Give CP-SAT starts as a hint, shaped (micro-batches, blocks)."""
+        """Give `starts`, shaped (micro-batches, blocks), to CP-SAT as a hint."""
         for (b, m), variable in self.free.items():
             self.cp.add_hint(variable, int(starts[m, b]))
 

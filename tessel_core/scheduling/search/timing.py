@@ -184,7 +184,7 @@ def earliest_starts(
 
 
 def _cycle_in(came_by: IntColumn, source: IntColumn) -> list[int]:
-    """Return the arcs of a cycle among the last arcs to each node, in reverse. Empty if there is none."""
+    """Return the arcs of a cycle of `came_by`, which has the last arc to each node. Empty if there is none."""
     by, back = came_by.tolist(), source.tolist()
     seen = [0] * len(by)
     for walk in range(1, len(by) + 1):
