@@ -34,7 +34,7 @@ A net is a tensor with the group that makes it and the groups that use it.
 _MAX_UNITS = 1e20
 """Loads above this many units count as this many, so that their twelfth powers fit a float."""
 _EXCESS_WEIGHT = 2.0
-"""Penalty for exceeding a capacity: a device that is 10 % over its capacity counts 20 % of a unit more load."""
+"""Weight of the excess over a capacity: a device that holds 10 % too much counts 0.2 units more load."""
 
 
 class Tables(NamedTuple):

@@ -30,7 +30,10 @@ Capacities are rounded down to units, so the bound remains valid.
 _MAX_CANDIDATES = 32
 """Largest number of groups from which the pigeonhole argument chooses."""
 _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
-"""Largest total number of vertices of the minimum cuts for one r, which take a second. A small cut counts as 1,000."""
+"""Largest total number of vertices of the minimum cuts for one r of `pigeonhole_bound`, which take a second.
+
+A small cut counts as 1,000.
+"""
 
 _RATES = tuple(2.0 ** (-i / 2) for i in range(6, 29))
 """Values of r that `work_and_cut_bound` tries. The best ones of the published inputs are from 2^-5 to 2^-11."""

@@ -1,6 +1,6 @@
 """The dynamic program with replicated stages: each stage of a chain has one or several interchangeable devices.
 
-best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' in I of
+best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' within I of
              max(best[n less r of c][I'], load of I less I' on each of r devices)
 
 Each of r replicas has 1/r of the stage's times and transfers. The time to reduce its gradients is added to its work. If
@@ -69,8 +69,9 @@ class ReplicaLoads(StageLoads):
 class ReplicaSearch(ChainSearch):
     """A search for the chain of least largest load, with one or several devices of a class per stage.
 
-    If the memory of a stage depends on its position, states also count stages. All chains end with the largest possible
-    number, so a chain of fewer stages starts with a number above 0. Devices without groups then come before all others.
+    If the memory of a stage depends on its position, a state also has the number of stages so far. A complete chain
+    always ends with the largest possible number. So a chain of fewer stages starts with a number above 0, as if it had
+    empty stages before the others.
     """
 
     def __init__(self, chains: ReplicatedChains, bits: Bits) -> None:
@@ -325,10 +326,12 @@ def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Plac
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, most_ideals: int, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Return a split and a bound of a problem with too many ideals, from fewer groups. It is proved if they meet.
+    """Return a pipeline and its best split, for a problem with too many ideals.
+
+    The pipeline has fewer groups if possible.
 
     Groups without cost are merged into neighbours. If they keep their memory, that is a restriction of the problem. If
-    they hold none, it is a relaxation.
+    they hold none, it is a relaxation. The split is proved optimal if it meets the bound of the relaxation.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):

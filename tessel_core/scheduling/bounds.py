@@ -24,7 +24,7 @@ _MAX_BLOCKS_FOR_ALL_SUBSETS = 4
 
 @lru_cache(maxsize=32)
 def period_bound(plan: MicroBatchPlan) -> Fraction:
-    """Return a lower bound on the period per micro-batch in ticks, for every unroll.
+    """Return a lower bound on the period per micro-batch in ticks, for any number of micro-batches per period.
 
     It is the larger of two bounds. The first is the work of the busiest device. The second is Little's law: the memory
     x time that a micro-batch must hold on a device, divided by the capacity of the device.
@@ -155,8 +155,8 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     """Return a lower bound on the makespan in ticks: the work of a device plus its idle time at both ends.
 
     It is the maximum over devices, and over subsets Q of their blocks. Before its first run of Q, a device can run only
-    its other blocks. It idles while an ancestor of Q runs that shares a device with all of these other blocks. The idle
-    time after the last run of Q is that of the reversed plan.
+    its other blocks. If an ancestor of Q shares a device with all of these, the device idles while that ancestor runs.
+    The idle time after the last run of Q is that of the reversed plan.
     """
     best = 0
     for d in range(len(plan.devices)):

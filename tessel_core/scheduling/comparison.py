@@ -139,7 +139,7 @@ class Comparison:
         return replace(self, pairs=(*self.pairs, pair))
 
     def _suited(self, pair: Pair) -> Pair:
-        """Return the pair with as many micro-batches as the samples of the list need."""
+        """Return the pair with the number of samples or micro-batches that all pairs of the list have."""
         first = self.pairs[0] if self.pairs else pair
         return _with_equal_samples(pair, first.plan, first.micro_batches)
 

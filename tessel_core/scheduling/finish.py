@@ -33,10 +33,7 @@ _MAX_FREE_RUNS = 4_000
 _MAX_PRESOLVED_RUNS = 1_000
 """Larger models are solved without presolve and linear relaxations, which take longer than they gain."""
 _LOADING_SHARE = 0.25
-"""Fraction of the time limit for which beams wait until their kernels are compiled.
-
-The CP-SAT model needs no kernels.
-"""
+"""Longest wait for the compiled kernels of the beam search, as a fraction of the time limit."""
 _MAX_NARROW_WIDTH = 300
 """Beams of at most this width only look for a shorter schedule. Wider beams may also prove a bound."""
 _MAX_GAP_FOR_PROOF = 100
@@ -45,7 +42,7 @@ _MAX_GAP_FOR_PROOF = 100
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A completed schedule that keeps its pins."""
+    """A completed schedule that keeps its pins: the starts or the order of pinned runs."""
 
     report: ScheduleReport
     """Report whose bound holds for all schedules of the plan, with or without the pins.

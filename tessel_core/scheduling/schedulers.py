@@ -153,7 +153,7 @@ class Question:
     def search(self) -> Question:
         """The question with defaults for options that only select among results.
 
-        Questions that share a search have one.
+        Two questions have the same `search` if one search answers both.
         """
         return replace(self, config=without_selection(self.config))
 

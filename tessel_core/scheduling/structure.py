@@ -122,10 +122,10 @@ def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int
 
 
 def tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
-    """Yield sets of two or more blocks of which no block can run many more micro-batches than another.
+    """Yield sets of blocks that limited memory ties together: no block can run far ahead of another one in the set.
 
     A successor cannot get ahead of its predecessor. On a device with limited memory, an acquiring block cannot get far
-    ahead of its releasing block.
+    ahead of its releasing block. Each set has two or more blocks.
     """
     import networkx as nx
 

@@ -141,7 +141,10 @@ def _shorten_period(
 
 
 def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, control: Control) -> None:
-    """Spend the remaining time on the makespan. With `last_s` seconds left, try to repeat long list schedules."""
+    """Spend the remaining time on the makespan.
+
+    With `last_s` seconds left, look for a shorter period by repeating long list schedules.
+    """
     portfolio.run(control.part(control.remaining_s - last_s))
     search.close_long(portfolio.lists, control)
     if last_s:

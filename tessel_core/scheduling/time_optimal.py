@@ -74,7 +74,7 @@ class _Search:
         self.incumbent, self.effort, self.control = incumbent, effort, control
         self.plan = incumbent.plan
         self.quantum = 1 if incumbent.runs <= _MAX_EXACT_RUNS else quanta(self.plan.busiest_work)[0]
-        """Ticks per unit of CP-SAT. Above 1, the model has a coarse copy of the plan, and only its order is used."""
+        """Ticks per unit of CP-SAT. Above 1, only the order of runs in the solution is used."""
         self.coarse = quantised(self.plan, self.quantum)
 
     def run(self) -> None:

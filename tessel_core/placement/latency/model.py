@@ -60,8 +60,8 @@ class LatencyModel:
     """Variables and constraints. Positions 0, 1 … are subgraphs in the order of their starts.
 
     `reached[v][p]` means that operator v is in the subgraph at position p or after it. `inside[u][p]` means that unit u
-    is in it. These positions never decrease along the flow, so subgraphs do not wait for each other in a cycle.
-    Conversely, any placement without such a cycle has an order like this.
+    is in the subgraph at position p. These positions never decrease along the flow, so subgraphs do not wait for each
+    other in a cycle. Conversely, any placement without such a cycle has an order like this.
     """
 
     def __init__(self, task: LatencyTask, ticks: Ticks, limit: int) -> None:

@@ -26,7 +26,7 @@ from tessel_core.placement.pipeline import Floats, Pipeline, has_unplaceable, wi
 from tessel_core.placement.steps import StageLoads
 
 _ROWS_PER_BLOCK = 128
-"""Number of target ideals per block."""
+"""Number of ideals for which the table is filled at once."""
 _MAX_STATES = 400
 """Largest number of states (numbers of used subgraphs per class).
 
@@ -97,7 +97,7 @@ def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
 class _Program:
     """The table `best[state][ideal]`. A state is the number of used subgraphs of each class of accelerators.
 
-    Ideals are in order of their memory, so the possible sources of a stage are consecutive.
+    Ideals are in order of their memory, so the ideals before which a stage may start are consecutive.
     """
 
     def __init__(self, task: LatencyTask, pipeline: Pipeline, bits: Bits) -> None:

@@ -135,8 +135,8 @@ ZB_V = published(
 def _v_half_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of V-Half, which holds the activations of p/2 + 1 micro-batches [Qi 2024, arXiv 2405.15362].
 
-    In its building block, forward passes of first chunks and input halves of second chunks reach the next device after
-    two slots, and all other passes after one.
+    In its building block, a micro-batch reaches the next device after two slots in forward passes of first chunks and
+    in input halves of second chunks, and after one slot in all other passes.
     """
     p = len(chain.devices) // 2
     pause = 0 if p % 2 else 3  # if p is even, two passes would share a slot without it
@@ -158,7 +158,7 @@ V_HALF = published(
 def _v_min_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of V-Min, which holds the activations of p/3 + 4/3 micro-batches [Qi 2024, arXiv 2405.15362].
 
-    In its building block, every pass reaches the next device after one slot.
+    In its building block, a micro-batch reaches the next device after one slot in every pass.
     """
     p = len(chain.devices) // 2
     pause = 0 if p % 3 else 2  # if p is a multiple of three, two passes would share a slot without it

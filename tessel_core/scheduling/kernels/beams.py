@@ -4,20 +4,20 @@ A partial schedule ("beginning") contains runs in order of their starts. A step 
 its predecessors, memory and the pinned runs allow. The beam keeps the beginnings with the least score, which is the sum
 of a lower bound on the end of each device. Memory depends on the order of runs on a device only.
 
-A *sole* block excludes all other blocks in time and holds no memory. A beginning is dropped without loss if:
+A *sole* block shares a device with every other block and holds no memory. A beginning is dropped without loss if:
 
-- another beginning with the same runs dominates it, because every completion of this one also completes the other;
+- another beginning with the same runs dominates it: every completion of the dropped one also completes the other;
 - it starts a run so late that another run could have run before it [Giffler, Thompson 1960];
-- it starts a sole run that could have started at an earlier time when all devices were free, with all later runs
-  delayed, and no pinned run lies in between;
+- it starts a sole run that could have started earlier, at a time when all devices were free and all later runs could
+  be delayed, and no pinned run lies in between;
 - it starts a sole run without successors, although an equally long sole run without predecessors is still missing;
 - it cannot end in time.
 
 Why nothing is lost: among all schedules that end in time, choose one with the least sum of starts of sole runs,
 weighted by length. Among these choose the least sum for sole runs without predecessors, and then for all other runs.
-Moving a run forward, or swapping two sole runs of equal length, would reduce one of these sums. So none of its
-beginnings is dropped, except in favour of one that dominates it. If the beam dies out and dropped no other beginning,
-no schedule exists.
+Moving a run forward, or swapping two sole runs of equal length, would reduce one of these sums. So no beginning of the
+chosen schedule is dropped, except in favour of one that dominates it. If the beam dies out and dropped beginnings only
+for these reasons, no schedule exists.
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
 class Pins(NamedTuple):
-    """Pinned runs in rows per device, in order of their starts. A run is the number micro-batch · blocks + block."""
+    """Pinned runs, and what they mean for other runs. A run is the number micro-batch · blocks + block.
+
+    Device d has the pinned runs `row[d]` … `row[d + 1] - 1`, in order of their starts. `start`, `end`, `memory` and
+    `free` have one entry for each of them.
+    """
 
     row: IntColumn
     start: IntColumn
     end: IntColumn
     memory: IntColumn
     free: IntColumn
-    """Ticks before the start of each pinned run in which its device has no pinned run."""
+    """Ticks before the start of the pinned run in which its device has no pinned run."""
     moment: IntColumn
     """Starts of pinned runs on any device, in order. The time between two of them is a *stretch*."""
     over: IntColumn
@@ -48,13 +52,13 @@ class Pins(NamedTuple):
     alike: IntColumn
     """Micro-batches without pins, in the order in which each block runs them."""
     special: IntColumn
-    """Micro-batches with pins or orders that have runs without a fixed start."""
+    """Micro-batches that have pins or orders, and also runs without a fixed start."""
     is_special: NDArray[np.bool_]
     latest: IntColumn
     """Latest start of each run with which all pinned runs can keep their starts."""
     wait_row: IntColumn
     wait: IntColumn
-    """For each run, the runs that must end before it because of `orders`."""
+    """For each run, the runs that must end before it because of `orders`, in rows of `wait_row`."""
 
 
 class Ways(NamedTuple):
@@ -72,11 +76,11 @@ class Ways(NamedTuple):
     """Sole blocks, at most 62. There are none in a plan with lags."""
     ahead_row: IntColumn
     ahead: IntColumn
-    """For each sole block without successors, the equally long sole blocks without predecessors."""
+    """For each block, the sole blocks whose runs all come before its own, in rows of `ahead_row`."""
 
 
 class Beam(NamedTuple):
-    """Partial schedules, one per row."""
+    """Partial schedules, one per row of each array."""
 
     starts: IntColumn
     """Start of each run, or -1 if it is not placed. Pinned runs are always placed."""
@@ -455,10 +459,11 @@ def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) ->
 
 @inlined
 def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, one: int, other: int) -> bool:
-    """Return whether every completion of the beginning after step `other` also completes that after step `one`.
+    """Return whether the beginning after step `one` is at least as good as the one after step `other`.
 
-    That is so if no pinned run lies between them, and if everything that later runs wait for ends no later after `one`
-    than after `other`. Ends before the clock of `other` do not matter.
+    Then every completion of the latter also completes the former. This holds if the same pinned runs come before both,
+    and if all runs for which later runs may wait end no later after `one` than after `other`. Ends before the clock of
+    `other` do not matter.
     """
     blocks = tables.duration.size
     parent, rival, clock, latest = steps.parent[one], steps.parent[other], steps.start[one], steps.start[other]

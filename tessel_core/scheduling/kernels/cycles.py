@@ -62,7 +62,7 @@ class Timing(NamedTuple):
     ticks: IntColumn
     height: IntColumn
     binding: IntColumn
-    """The binding arc of each run."""
+    """The arc that determines the start of each run."""
     head: Floats
     """Longest path from the critical cycle to each run, in ticks minus one period per unit of height."""
     mark: IntColumn
@@ -118,9 +118,9 @@ def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> i
 
 @compiled
 def timing_of(tables: Tables, circles: Circles) -> Timing:
-    """Return the arcs of the circles.
+    """Return the arcs of the circles as a new `Timing`.
 
-    Initially, the binding arc of each run comes from the run before it on its first device.
+    At first, the binding arc of each run comes from the run before it on its first device.
     """
     blocks, places = tables.duration.size, tables.place_device.size
     runs = circles.following.size // places * blocks
@@ -277,7 +277,7 @@ def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
                 moved = True
         if not moved:
             return True
-        if starts.max() > longest:  # only a cycle with more ticks than height · period leads so far
+        if starts.max() > longest:  # only a cycle with more ticks than height · period makes starts this large
             return False
     return False
 
@@ -398,7 +398,7 @@ def _reverse(tables: Tables, circles: Circles, timing: Timing, early: int, late:
 def _promise(
     tables: Tables, circles: Circles, head: Floats, tail: Floats, period: float, early: int, late: int
 ) -> float:
-    """Estimate by how much the longest cycle through either run exceeds `period` after the reversal."""
+    """Return by how much the longest cycle through either run would exceed `period` after the reversal: an estimate."""
     blocks, places = tables.duration.size, tables.place_device.size
     first, second = run_at(tables, early), run_at(tables, late)
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks

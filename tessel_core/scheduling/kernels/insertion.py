@@ -27,7 +27,7 @@ _PAUSES_SHARE = 0.3
 
 
 class Pauses(NamedTuple):
-    """The first pause, the distance between pauses, and the width of a pause, each in ticks of the clock."""
+    """Start of the first pause, distance between the starts of pauses, and width of a pause, in ticks of the clock."""
 
     first: int
     spacing: int
@@ -35,7 +35,10 @@ class Pauses(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """The order of the tied runs on each device. A run is the number micro-batch · blocks + block."""
+    """The order of the tied runs on each device d: `run[row[d]:row[d + 1]]`.
+
+    A run is the number micro-batch · blocks + block.
+    """
 
     row: IntColumn
     run: IntColumn
@@ -81,7 +84,7 @@ def _ready(tables: Tables, starts: IntColumn, m: int, b: int) -> int:
 
 @inlined
 def _due(tied_starts: IntColumn, pauses: Pauses, m: int, b: int) -> int:
-    """Return the start of a tied run on the clock with pauses."""
+    """Return the start of a tied run, delayed by the pauses before it."""
     start = tied_starts[m, b]
     count = 0 if start < pauses.first else (start - pauses.first) // pauses.spacing + 1
     return int(start + pauses.width * count)
@@ -97,7 +100,7 @@ class State(NamedTuple):
     at: IntColumn
     """Position in `Lines.run` of the next tied run of each device."""
     due: IntColumn
-    """Start of the next tied run of each device on the clock with pauses."""
+    """Start of the next tied run of each device, delayed by the pauses before it."""
     ready: IntColumn
     """Time at which the predecessors of that run have ended, or `UNLIMITED` if one is not placed."""
     placed: IntColumn
@@ -284,9 +287,9 @@ def insert_into_lists(
 
 @compiled
 def _random_pauses(tables: Tables, free: NDArray[np.bool_], listed: IntColumn) -> Pauses:
-    """Return pauses of random width.
+    """Return random pauses.
 
-    Together they last at most as long as all free runs on the device with most of them.
+    Together they last at most as long as all free runs on the device where these take longest.
     """
     longest, most = int((tables.duration * free).max()), 0
     for d in range(tables.capacity.size):

@@ -2,7 +2,7 @@
 
 Each step looks at the next run of every block, if its predecessors are placed and it fits in memory. It places the run
 with the least earliest start + handicap. The higher priority wins ties. Runs of one block come in order of micro-batch,
-which loses nothing. With handicaps of 0, no device idles that could work (the parallel scheme of Kolisch 1996). A
+which loses nothing. With handicaps of 0, no device that could work idles (the parallel scheme of Kolisch 1996). A
 handicap lets a device wait for a better run, as in active schedules.
 
 Memory cannot deadlock. If several blocks of a device acquire memory, there are two guards, which the rules choose
@@ -193,7 +193,7 @@ def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: 
     """Build schedules number `first` … `first` + `tries` - 1. Write the shortest to `starts` and return its makespan.
 
     Schedules 0 and 1 follow `rules`. Each later one adds random numbers to the priorities, with `noise` as standard
-    deviation and its own seed. So the shortest of all does not depend on how they are divided into calls. Even and odd
+    deviation and its own seed. So the schedules do not depend on how many of them each call builds. Even and odd
     schedules use different guards of memory, and `rules` get the guard of the shortest.
     """
     best, found, trial, whole = -1, np.empty_like(starts), rules_copy(rules), rules.whole.copy()

@@ -42,6 +42,7 @@ class Tables(NamedTuple):
     place_row: IntColumn
     place_device: IntColumn
     place_block: IntColumn
+    """Device and block of each place. Block b has the places `place_row[b]` … `place_row[b + 1] - 1`."""
     on_row: IntColumn
     on: IntColumn
     """Blocks on each device, in an order in which one micro-batch alone fits in memory."""

@@ -252,7 +252,7 @@ class CircleSearch:
         return min(_MAX_WHOLE_MICRO_BATCHES, max(8, 2 * _MAX_LIST_RUNS // len(self.plan.blocks)))
 
     def _close_whole(self, starts: IntColumn) -> list[_Candidate]:
-        """Return a candidate that repeats a whole schedule, or nothing if that exceeds the memory.
+        """Return a candidate that repeats a whole schedule, or an empty list if that exceeds the memory.
 
         Its end overlaps with its beginning. It helps if some blocks run far ahead of others, such as embeddings without
         memory: then no window repeats.

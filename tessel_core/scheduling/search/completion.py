@@ -1,16 +1,16 @@
 """Phase 2: search for the shortest schedule of N micro-batches that keeps a repetend.
 
-The repetend, repeated N times, is always valid. Each step may only shorten it, and stops at the bound:
+The repetend, repeated N times, is always valid. The following steps shorten it, until it meets the bound:
 
-1. Left-compaction starts every run as early as the order on its devices allows. Memory depends on the order only. It
-   is done for several repetends of the same period, because it is not known in advance which has the best ends.
-2. *Periodic middle*: CP-SAT solves a model of few micro-batches, some of which are tied to the period, for a makespan
-   at the bound. More periods are then inserted into the tied part.
+1. Left-compaction starts every run as early as the order on its devices allows. Memory depends on the order only, so
+   it stays the same. Several repetends of the same period are tried, because their warmups and cooldowns differ.
+2. *Periodic middle*: CP-SAT searches for a schedule of few micro-batches whose makespan meets the bound. Some of its
+   micro-batches are *tied*: they repeat with the period. More periods are then inserted into the tied part.
 3. Polishing repeats step 2 for makespans between the bound and the best schedule.
 
 Shorter schedules that do not keep the repetend go to the incumbent.
 
-Inserting periods is valid if there is a time t at which, for every block, a tied run starts in [t, t + T) and another
+Inserting periods is valid if there is a time t such that, for every block, a tied run starts in [t, t + T) and another
 tied run follows. Then the same runs are pending at t and at t + T, so the window [t, t + T) can be repeated. It is
 enough that all first tied runs start within (count/unroll - 2) * T of each other (`RunsModel._insertable`).
 """
@@ -72,7 +72,10 @@ _FIRST_ROUND_S, _UNSURE_BOUND_S = 1.0, 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Numbers of free micro-batches at the start, tied ones after them, and free ones at the end."""
+    """Numbers of free micro-batches at the start, tied ones after them, and free ones at the end.
+
+    Tied micro-batches repeat with the period.
+    """
 
     warmup: int
     tied: int
@@ -206,7 +209,10 @@ class Completion:
         return self.done or self.best.makespan - self.bound <= _SMALL_GAP * self.best.makespan
 
     def offer(self, starts: IntColumn | None, by: str) -> bool:
-        """Offer a schedule found by the method `by`. Return whether it is the new best that keeps the repetend."""
+        """Offer a schedule to the incumbent, and keep it as `best` if it is shorter and keeps the repetend.
+
+        `by` names the method that found it. Return whether it is the new `best`.
+        """
         if starts is None:
             return False
         self.incumbent.offer(starts, by)

@@ -101,11 +101,11 @@ class ListSearch:
         few = max(_MIN_PRACTICE_MICRO_BATCHES, 2 * len(plan.devices))
         self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts
         self._practised = -1
-        """Makespan of the shortest schedule of the micro-batches that `evolve` uses now, or -1 before the first."""
+        """Makespan of the schedule in `_practice`, or -1 if there is none."""
         self.makespan = -1
         """Makespan of the shortest schedule so far, or -1 before the first."""
         self.slices = self.idle_slices = 0
-        """Number of slices of evolution in total, and since the last improvement."""
+        """Number of calls of `evolve`, in total and since the last improvement."""
         self._spread = max(0.6, plan.busiest_work * _HANDICAP_SPREAD)
 
     @property
@@ -190,10 +190,10 @@ class ListSearch:
 
 
 class InsertionSearch(ListSearch):
-    """A list search of the `tied` blocks only, into whose schedules all other blocks are inserted.
+    """A list search that lists only the `tied` blocks, and inserts all other blocks into their schedule.
 
-    Blocks that hold no limited memory can wait. A list schedule of all blocks often lets them delay blocks that hold
-    memory, and so wastes it.
+    Blocks that hold no limited memory can wait. In a list schedule of all blocks, they often delay blocks that hold
+    memory, which wastes memory.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class InsertionSearch(ListSearch):
         self._insert(1)
 
     def evolve(self, tries: int | None = None) -> None:
-        """Evolve the schedule of the tied blocks until it stalls, and then the whole schedule."""
+        """Improve the schedule of the tied blocks until that stalls, and then the whole schedule."""
         self.slices += 1
         before = self.makespan
         if self._part.makespan < 0 or (tries is None and self._part.idle_slices < _MAX_STALLED_PRACTICE_SLICES):

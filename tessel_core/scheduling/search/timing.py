@@ -116,7 +116,7 @@ def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
 
 
 def retime(plan: MicroBatchPlan, repetend: Repetend, least_period: int) -> Repetend:
-    """Return the repetend of `plan` with the order of `repetend` and the least period from `least_period` on.
+    """Return a repetend of `plan` with the order of `repetend` and the least period, which is at least `least_period`.
 
     `repetend` may belong to a quantised copy of `plan`. The same order on every device means the same memory. The least
     period is a maximum cycle ratio. It is found by raising the period until no positive cycle is left [Lawler 1976].
@@ -154,10 +154,10 @@ def _arcs(plan: MicroBatchPlan, repetend: Repetend) -> list[tuple[int, int, int,
 def earliest_starts(
     nodes: int, source: IntColumn, target: IntColumn, length: IntColumn, control: Control | None = None
 ) -> tuple[IntColumn, list[int] | None]:
-    """Return the least starts from 0 on that meet start(target) >= start(source) + length, by Bellman-Ford.
+    """Return the least starts from 0 on that meet start(target) >= start(source) + length, and a list of arcs.
 
-    The second value lists the arcs of a positive cycle, which makes that impossible. It is empty without such a cycle,
-    and None if the control stopped the search.
+    The arcs form a positive cycle, so no starts meet the condition. The list is empty if there is no such cycle, and
+    None if the control stopped the search. The method is Bellman-Ford.
     """
     starts, came_by = np.zeros(nodes, dtype=np.int64), np.full(nodes, -1, dtype=np.int64)
     if not len(source):
