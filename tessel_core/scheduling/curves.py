@@ -210,7 +210,7 @@ def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None
 def _improved(points: Collection[MemoryPoint], new: MemoryPoint) -> list[MemoryPoint]:
     """Return the points whose periods are longer than that of `new`, with its period.
 
-    They have more memory, so it is valid.
+    Its period is valid for them, because their capacities are larger.
     """
     better = []
     for point in points:

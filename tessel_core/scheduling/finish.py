@@ -202,7 +202,8 @@ class Finish:
     def _bound(self) -> int:
         """Return a lower bound on the makespan in ticks.
 
-        It is the bound of all schedules, or the longest path from the start of a pinned run if that is larger.
+        It is the bound for all schedules or, if larger, the start of a pinned run plus the longest path from there to
+        the end.
         """
         if self.by_order:
             return self._least

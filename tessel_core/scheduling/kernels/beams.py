@@ -8,8 +8,8 @@ A *sole* block shares a device with every other block and holds no memory. A beg
 
 - another beginning with the same runs dominates it: every completion of the dropped one also completes the other;
 - it starts a run so late that another run could have run before it [Giffler, Thompson 1960];
-- it starts a sole run that could have started earlier, at a time when all devices were free and all later runs could
-  be delayed, and no pinned run lies in between;
+- it starts a sole run that could have started earlier, at a time when all devices were free, by delaying all later
+  runs, and no pinned run lies in between;
 - it starts a sole run without successors, although an equally long sole run without predecessors is still missing;
 - it cannot end in time.
 

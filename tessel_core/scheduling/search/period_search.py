@@ -218,7 +218,7 @@ class PeriodSearch:
 
     @property
     def _all_kept(self) -> bool:
-        """Whether no repetend that can repeat within this number of micro-batches has a shorter period."""
+        """Whether no repetend that can repeat within the schedule can have a shorter period than `_kept`."""
         least = kept_period_bound(self.bound, self._micro_batches)
         return self._micro_batches == 1 or self._kept.period_per_micro_batch <= least
 
