@@ -180,7 +180,10 @@ class AnySetSearch:
         return measured(self.parts, on.tolist()), seconds
 
     def _origin(self, way: Way, choose: Generator) -> tuple[Ints, Ints | None]:
-        """Return a label per group, which is equal within a cluster, and the device of each group at first, or None."""
+        """Return a label per group, and the device of each group in the split to start from (None for a random one).
+
+        Groups of one cluster must have the same label.
+        """
         if way is Way.FRESH:
             return np.zeros(len(self.start.device_of), dtype=np.int64), None
         count = min(2 if way is Way.COMBINE else 1, len(self.kept))
@@ -254,7 +257,7 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
         (*(part.members[v] for v in groups), ()),
         ((),) * (len(groups) + 1),
         np.append(part.memory[groups], 0.0),
-        np.zeros(len(groups) + 1),  # `keep` checks the memory by positions of the whole split
+        np.zeros(len(groups) + 1),  # `keep` checks the memory of the whole split, by positions
         part.in_flight,
         tuple(classes),
         tuple(nets),

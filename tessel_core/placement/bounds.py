@@ -298,6 +298,6 @@ class MinimumCuts:
         return float(self._flow.optimal_flow() * self._unit)
 
     def least_set(self, groups: Sequence[int]) -> set[int]:
-        """Return all groups of the device whose load is `least_load(groups)`."""
+        """Return all groups of the least loaded device that has `groups`."""
         self.least_load(groups)
         return {v for v in self._flow.get_source_side_min_cut() if v < self._count}

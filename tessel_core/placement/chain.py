@@ -160,7 +160,7 @@ class ChainSearch:
         used = [(each, count, price) for each, count, price in classes if count]
         room = sum(count * price for _, count, price in used) * limit
         held = sum(count * each.capacity for each, count, _ in used)
-        # If all devices on one side pay for transfers, they pay for the whole cut at their prices.
+        # If all these devices pay for transfers, each net that the ideal cuts loads at least one of them.
         cheapest = min(price if each.pays else 0.0 for each, _, price in used)
         loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))

@@ -109,11 +109,9 @@ def _beyond_ideals(
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Return a pipeline and its best split, for a problem with too many ideals.
+    """Return a pipeline, with fewer groups if possible, and its best split, for a problem with too many ideals.
 
-    The pipeline has fewer groups if possible.
-
-    The split is proved optimal if it meets the bound, which holds for the fine groups.
+    The bound holds for `pipeline` too, so the split is proved optimal if it meets the bound.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):

@@ -236,7 +236,7 @@ class _Window:
 
 
 def _round_by_round(window: _Window, micro_batches: int) -> int:
-    """Return the makespan if all runs a(j) and r(j) start as early as these rules allow, with c = `at_once`:
+    """Return the makespan if all runs start as early as these rules allow. a(j) is run j of block a, and c = `at_once`:
 
     - Before a(j), the device does j + 1 runs of the blocks before a, j runs of a, and j - c + 1 runs of r and of the
       blocks between a and r.

@@ -94,7 +94,7 @@ class LatencyModel:
         self.model.minimize(self.total)
 
     def slots(self, value: Callable[[cp_model.IntVar], int]) -> Slots:
-        """Return the slot of each unit in a solution."""
+        """Return the slot of each unit in a solution, in which `value` returns the value of a variable."""
         task, taken, slot_at = self.task, dict.fromkeys(self.task.accelerators, 0), list[int]()
         for p in self._positions:
             device = next(d for d, on in self.device[p].items() if value(on))

@@ -36,7 +36,7 @@ _HOST_STEP = -1
 _Stage = tuple[NDArray[np.int64], int]
 """A stage of a chain: its groups, and the class of its device. The class is HOST for a single group on a host."""
 _MAX_SOURCES = 256
-"""Largest number of sources of a stage. The sources with the least time over all states are tried."""
+"""Largest number of ideals before which a stage is tried. Those with the least time over all states are tried."""
 _ORDERS_PER_ROUND, _MAX_ROUNDS = 20, 50
 """Number of random orders per round, and largest number of rounds."""
 
@@ -55,7 +55,8 @@ def sequential_splits(
     """
     if task.problem.graph.is_training or not task.accelerators:
         return
-    costs = task.moved if task.pays_transfers else [each / 2 for each in task.moved]  # a delay counts at both ends
+    # The program counts each transfer at both of its ends, but a delay must count once.
+    costs = task.moved if task.pays_transfers else [each / 2 for each in task.moved]
     pipeline = within_memory(pipeline_of(task.problem, costs))
     if has_unplaceable(pipeline):
         return

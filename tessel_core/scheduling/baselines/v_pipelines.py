@@ -139,7 +139,7 @@ def _v_half_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> lis
     in input halves of second chunks, and after one slot in all other passes.
     """
     p = len(chain.devices) // 2
-    pause = 0 if p % 2 else 3  # if p is even, two passes would share a slot without it
+    pause = 0 if p % 2 else 3  # without it, two passes would share a slot if p is even
     first = [(2 * s, 6 * p - 2 + pause - s) for s in range(p)]
     second = [(p - 1 + s, 7 * p - 3 + pause - 2 * s) for s in range(p, 2 * p)]
     return _repeated(plan, chain, first + second, micro_batches, most_held=2 * ((p + 2) // 2))
@@ -161,7 +161,7 @@ def _v_min_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list
     In its building block, a micro-batch reaches the next device after one slot in every pass.
     """
     p = len(chain.devices) // 2
-    pause = 0 if p % 3 else 2  # if p is a multiple of three, two passes would share a slot without it
+    pause = 0 if p % 3 else 2  # without it, two passes would share a slot if p is a multiple of three
     block = [(s, 4 * p - 1 + pause - s) for s in range(2 * p)]
     return _repeated(plan, chain, block, micro_batches, most_held=2 * ((p + 4) // 3))
 

@@ -399,7 +399,7 @@ def next_steps(
             for run in range(m * blocks, (m + 1) * blocks):
                 if starts[run] >= 0:
                     key ^= _mixed(-1 - run)
-        soon = UNLIMITED  # the least end of a run that may come first: no run needs to start later than that
+        soon = UNLIMITED  # least end of a run that can always come next, so no run needs to start later
         for i in range(_candidates(pins, ways, beam, row, runs)):
             run = runs[i]
             b, again = run % blocks, False

@@ -50,7 +50,7 @@ class Circles(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The arcs into every run, and the state of policy iteration: a binding arc per run, and paths along those.
+    """The arcs into every run, and the state of policy iteration: a *binding* arc per run, and paths of such arcs.
 
     The arcs into a run are those of its dependencies, those from the stops before its own, and last a *joining* arc
     from the run with the previous number. The height of joining arcs is so large that no cycle through one is critical.
@@ -178,7 +178,8 @@ def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
             arc += 1
         timing.source[arc], timing.ticks[arc], timing.height[arc] = (run - 1) % runs, 0, 0
         longest += most if m == 0 else 0
-    # No path has more ticks than all runs together, and a period is at least the busiest device's work.
+    # Large enough that no cycle through a joining arc is critical. A cycle has at most the ticks of all runs, and a
+    # period is at least the busiest device's work.
     timing.far[0] = 2 + 2 * longest // work
 
 

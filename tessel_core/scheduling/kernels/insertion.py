@@ -131,7 +131,7 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
     while left:
         run, start, waits_since = _next_tied(tables, lines, state, stopped)
         free, free_start = _next_free(tables, lines, state, stopped, squeezed, start)
-        if run < 0 and free < 0:  # every free run that is ready would delay a tied run, and all tied runs wait
+        if run < 0 and free < 0:  # all tied runs wait, and every ready free run would delay one: squeeze it in
             squeezed = True
             continue
         start = min(start, free_start)

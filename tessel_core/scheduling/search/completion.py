@@ -67,7 +67,7 @@ _ENDS_BOUND_S = 1.2
 _SECOND_ROUND_S = 2.0
 """Seconds per geometry (see `_Geometry`) in the second round, which tries those without an answer in the first."""
 _FIRST_ROUND_S, _UNSURE_BOUND_S = 1.0, 0.1
-"""Seconds per geometry in the first round, and while a better bound may still be found."""
+"""Seconds per geometry in the first round, and in a search before the last ends bound is known."""
 
 
 @dataclass(frozen=True, slots=True)
