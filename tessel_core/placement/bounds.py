@@ -251,7 +251,7 @@ def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Co
 
 
 class MinimumCuts:
-    """The least load of a device of one class that has some given groups and any others.
+    """The least load of a device that has some given groups and any others. All devices are of one class.
 
     It is the minimum over sets S with the given groups of time(S) + cost of the nets with groups inside and outside S.
     That is a minimum cut. Arcs of unlimited capacity lead from the source to the given groups. An arc of capacity

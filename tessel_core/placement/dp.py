@@ -79,7 +79,7 @@ def _without_replicas(config: DpConfig, problem: PlacementProblem, control: Cont
 def _with_slow_links(
     problem: PlacementProblem, report: PlacementReport, config: DpConfig, control: Control
 ) -> PlacementReport:
-    """Return the better of two placements: the report's, and one found as if all links were the slowest."""
+    """Return the better of two placements: the report's, and one found as if all links were as slow as the slowest."""
     slowest = pipeline_of(problem, problem.transfers.loads(problem.graph, max))
     best = best_chain(within_memory(slowest), config.most_ideals, control)
     if best.split is None or report.objective is None or report.bound is None:

@@ -237,7 +237,7 @@ class Steps:
         return found
 
     def _window(self, kind: int, sources: Rows, targets: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and the last possible source of each target, as positions. The last one is excluded.
+        """Return two positions for each target: its possible sources are from the first on and before the second.
 
         The limit on the load also limits the work.
         """

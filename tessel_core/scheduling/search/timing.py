@@ -72,19 +72,20 @@ class Tie:
 
 
 def compacted(schedule: Schedule) -> IntColumn:
-    """Return the earliest starts, shaped (micro-batches, blocks), with the order on each device.
+    """Return the earliest starts, shaped (micro-batches, blocks), that keep the order on each device.
 
-    None is later than before.
+    No run starts later than before.
     """
     order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     return run_in_order(schedule.plan, schedule.micro_batches, order)
 
 
 def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
-    """Return the earliest starts with the order on each device and a periodic tied part. None if that is impossible.
+    """Return the earliest starts that keep the order on each device and the period of the tied part, or None.
 
     A tied run is the variable of its leader plus a constant, so this is a system of difference constraints. Only the
-    order of runs on each device is taken from `schedule`, whose starts may be coarse.
+    order of runs on each device is taken from `schedule`, whose starts may be coarse. The result is None if no starts
+    exist.
     """
     plan, blocks = schedule.plan, len(schedule.plan.blocks)
     leaders = [tie.leader(m) for m in range(schedule.micro_batches)]
