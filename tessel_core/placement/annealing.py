@@ -66,7 +66,7 @@ class Tables(NamedTuple):
 
 
 def tables_of(parts: Sequence[Pipeline]) -> Tables:
-    """Build the tables of a pipeline, given as the parts of the objective."""
+    """Build the tables of a pipeline from its parts (see `Pipeline.parts`)."""
     pipeline = parts[0]
     class_at = {device: c for c, each in enumerate(pipeline.classes) for device in each.devices}
     classes = [class_at[device] for device in sorted(class_at)]

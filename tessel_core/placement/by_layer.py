@@ -15,9 +15,10 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 
 
 def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the device of each operator. `stages` has the letters of each stage, as `read_layout` returns them.
+    """Return the device of each operator, as a tuple of one device.
 
-    Stages loop over the devices. If there are fewer stages than devices, they use the first devices.
+    `stages` has the letters of each stage, as `read_layout` returns them. Stages loop over the devices. If there are
+    fewer stages than devices, they use the first devices.
 
     Raises InputError if the number of devices does not divide the number of stages, and in the cases of
     `stages_by_layer`.

@@ -220,7 +220,8 @@ class _Front:
 def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
     """Return the greedy order that always adds the group with the least change of the cut cost.
 
-    Adding a group starts to cut its nets without a group so far, and stops cutting the nets that it completes.
+    A net is cut if some of its groups are in the order so far, but not all. So adding its first group cuts it, and
+    adding its last group ends that.
     """
     front = _Front(len(pipeline.members), pipeline.arcs)
     nets_of = pipeline.nets_of

@@ -22,10 +22,10 @@ _COARSE_MEMORY_UNITS, _MAX_MEMORY_UNITS = 2**18, 2**53
 
 
 class Units(Enum):
-    """Number of integer units in a load that is known to be enough.
+    """Number of integer units in `upper`, a load that is known to be possible.
 
-    Times are rounded down, so the model's bound is valid. CP-SAT presolves only COARSE models. Their bytes are rounded
-    down too, so their solutions may not fit. FINE models only lose rounding errors.
+    Times are rounded down, so the bound of the model is valid. CP-SAT presolves only COARSE models. Their bytes are
+    rounded down too, so their solutions may not fit. FINE models only lose rounding errors.
     """
 
     COARSE = 2**18

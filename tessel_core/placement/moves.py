@@ -35,7 +35,7 @@ def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
 
 
 def devices_for(pipeline: Pipeline) -> list[list[int]]:
-    """Return the devices that support each group."""
+    """Return the devices that support each group, one list per group."""
     rows = zip(pipeline.classes, pipeline.supported, strict=True)
     devices = sorted((device, supported.tolist()) for each, supported in rows for device in each.devices)
     return [[device for device, supported in devices if supported[v]] for v in range(len(pipeline.members))]

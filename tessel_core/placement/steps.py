@@ -247,7 +247,7 @@ class Steps:
         return first, np.searchsorted(done, wanted + slack, side="right")
 
     def _loads(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """Return the loads on a device of class `kind` at `position` from the end.
+        """Return the loads on a device of class `kind` at `position` from the end, shaped (targets, sources).
 
         They are infinite from the limit on, and if there is no such stage.
         """

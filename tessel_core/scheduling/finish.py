@@ -179,12 +179,12 @@ class Finish:
 
     @property
     def _pinned_starts(self) -> dict[Run, int]:
-        """Return the starts of the pinned runs. Empty if only their order is kept."""
+        """Return the start of each pinned run in ticks. Empty if only the order of pinned runs is kept."""
         return {} if self.by_order else {(b, m): self.starts[m][b] for b, m in self.pins}
 
     @property
     def _orders(self) -> list[tuple[Run, Run]]:
-        """Return the pairs of consecutive pinned runs on each device. Empty unless only their order is kept."""
+        """Return the pairs of consecutive pinned runs on each device. Empty if their starts are kept."""
         if not self.by_order:
             return []
         lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())

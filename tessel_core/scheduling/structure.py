@@ -72,7 +72,7 @@ class MemoryInterval:
 
 @lru_cache(maxsize=256)
 def memory_intervals_on(plan: MicroBatchPlan, device: int) -> tuple[MemoryInterval, ...]:
-    """Split the memory of a device's blocks into intervals, each from an acquiring block to a later releasing block.
+    """Return intervals whose sum is the memory of a device's blocks, each from an acquiring to a later releasing block.
 
     The amounts are a saturating flow from acquiring to releasing blocks, which every well-formed plan has.
     """

@@ -251,7 +251,7 @@ class LatencyModel:
                     self.model.add_bool_or([home.negated(), there, leaves])
 
     def _far(self) -> tuple[dict[tuple[int, int], Literal], dict[tuple[int, int], Literal]]:
-        """Return variables like `enters` and `leaves` that only count transfers from and to other devices."""
+        """Return maps like `enters` and `leaves`, whose literals only count transfers from and to other devices."""
         same = {pair: self._on_one_device(*pair) for pair in combinations(self._positions, 2)}
         received = {key: self.model.new_bool_var(f"received {key}") for key in self.enters}
         sent = {key: self.model.new_bool_var(f"sent {key}") for key in self.enters}

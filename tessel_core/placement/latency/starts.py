@@ -47,7 +47,7 @@ def greedy_split(task: LatencyTask) -> Slots | None:
 
 
 def _fill(task: LatencyTask) -> Slots | None:
-    """Fill accelerators with units in one order of the flow, until the next does not fit. The rest runs on hosts.
+    """Return the slot of each unit after filling accelerators in one order of the flow. The rest runs on hosts.
 
     As published, an accelerator is closed at the first unit that exceeds its remaining memory, and a unit that exceeds
     the whole memory goes to the host [Tarnawski et al., NeurIPS 2020, appendix F]. Unlike the published program, units

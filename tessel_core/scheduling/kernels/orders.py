@@ -218,7 +218,7 @@ def _best_pair(
     step: int,
     best: int,
 ) -> tuple[int, int]:
-    """Return the critical neighbours to reverse next, or (-1, -1) if there are none.
+    """Return the two critical neighbours to reverse next, the first run first, or (-1, -1) if there are none.
 
     A tabu pair is allowed if its estimate is below `best`. If no pair is allowed, the choice is random.
     """

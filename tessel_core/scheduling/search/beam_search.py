@@ -109,7 +109,7 @@ class BeamSearch:
         return BeamResult(self._earliest(starts))
 
     def _earliest(self, starts: IntColumn) -> IntColumn:
-        """Return starts in which each run is as early as the pins and the order on its devices allow."""
+        """Return the earliest starts, shaped like `starts`, that the pins and the order of `starts` allow."""
         earliest, busy = np.zeros_like(starts), [0] * len(self.plan.devices)
         for m, b in (divmod(int(run), len(self.plan.blocks)) for run in np.argsort(starts, axis=None, kind="stable")):
             on = self.plan.blocks[b].devices

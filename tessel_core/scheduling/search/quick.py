@@ -35,7 +35,7 @@ def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn
 
 
 def published_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
-    """Yield the starts of the published orders that apply and fit."""
+    """Yield starts, shaped (micro-batches, blocks), of the published orders that apply and fit."""
     for scheduler in BASELINES.values():
         if micro_batches * len(plan.blocks) <= _MAX_PUBLISHED_RUNS and not scheduler.why_not(plan, micro_batches):
             built = scheduler.solve(plan, micro_batches, NoOptions(), Control()).solution
@@ -103,7 +103,7 @@ class _Greedy:
         """Runs (block, micro-batch) that wait for room on each device."""
 
     def run(self) -> IntColumn:
-        """Place all runs and return their starts."""
+        """Place all runs and return their starts, shaped (micro-batches, blocks)."""
         for b in self.plan.topological_order:
             if not self.plan.predecessors[b]:
                 for m in range(self.micro_batches):

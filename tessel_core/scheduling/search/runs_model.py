@@ -156,7 +156,10 @@ class RunsModel(Runs):
         return devices
 
     def _memory(self) -> None:
-        """The memory held is at most the capacity. A single interval only limits the number of micro-batches."""
+        """The memory held is at most the capacity.
+
+        If a device has only one memory interval, that limits the number of micro-batches between its two blocks.
+        """
         for d in self._devices():
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
