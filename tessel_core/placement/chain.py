@@ -138,7 +138,7 @@ class ChainSearch:
         return sum(self._counts) - sum(used) + 1
 
     def _promising(self, used: Counts, limit: float) -> NDArray[np.bool_]:
-        """Return which ideals may fit: their groups on the `used` devices, and all other groups on the rest."""
+        """Return, for each ideal, whether its groups may fit the `used` devices, and all other groups the rest."""
         in_use = self._in_use(used)
         left = tuple(all_of - some for all_of, some in zip(self._counts, in_use, strict=True))
         if not any(in_use) or not any(left):

@@ -447,7 +447,7 @@ def _copy(source: Circles, target: Circles) -> None:
 def _best_pair(
     tables: Tables, circles: Circles, timing: Timing, tail: Floats, period: float, root: int, tabu: IntColumn, step: int
 ) -> tuple[int, int]:
-    """Return the stops of the neighbours on the critical cycle to reverse next, or (-1, -1) if there are none.
+    """Return the stops (early, late) of the critical neighbours to reverse next, or (-1, -1) if there are none.
 
     If all pairs are tabu, the choice is random.
     """

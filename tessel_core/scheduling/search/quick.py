@@ -27,7 +27,7 @@ _MAX_PUBLISHED_RUNS = 200_000
 
 
 def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
-    """Yield the starts of the greedy schedule and of the published orders that apply and fit."""
+    """Yield starts, shaped (micro-batches, blocks), of the greedy schedule and of published orders that fit."""
     listed = greedy_starts(plan, micro_batches)
     if listed is not None:
         yield listed
