@@ -219,7 +219,7 @@ class AnySetSearch:
 
 
 def _freed(moves: Moves, choose: Generator) -> set[int]:
-    """Draw the devices to free: the most loaded one and some others, but not those with too many groups."""
+    """Return the devices to free: the most loaded one, and random others as long as there are not too many groups."""
     load = moves.load[int(choose.integers(len(moves.load)))]
     top = int(np.argmax(load))
     others = [d for d in moves.devices if d != top]

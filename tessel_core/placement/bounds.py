@@ -125,9 +125,9 @@ def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
 def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
     """Return a lower bound from the pigeonhole principle: of r k + 1 groups on k devices, some device has r + 1.
 
-    For some chosen groups, it is the minimum over sets of r + 1 of them of the least load of a device with the set. The
-    best r is used. It holds for splits with a load below `upper`: only groups that take at least `upper` on every host
-    are chosen, and k counts the devices that pay for transfers. The result is at least `known` and at most `upper`.
+    For r k + 1 chosen groups, the bound is the least load of a device that has r + 1 of them. The best r is used. It
+    holds for splits with a load below `upper`: only groups that take at least `upper` on every host are chosen, and k
+    counts the devices that pay for transfers. The result is at least `known` and at most `upper`.
 
     A linear relaxation is weaker. It spreads each group evenly, so it cuts nothing and gives only the average work,
     even if it counts the cut costs of every pair of devices.
@@ -148,7 +148,8 @@ def _bound_of_sets(
 ) -> float:
     """Choose `count` groups, and return the least load of a device with r + 1 of them, or 0 if it is not above `known`.
 
-    The next group is the one with the largest least load in a set with up to r of the groups chosen before.
+    Groups are chosen one after another. The next group is the one whose sets with up to r of the chosen groups have the
+    largest least load.
     """
     loads = {group: min([each.least_load([group]) for each in cuts]) for group in groups}
     chosen, bound = list[int](), math.inf

@@ -32,7 +32,8 @@ For larger products, OpenBLAS starts threads on all cores, and these threads the
 def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
     """Return all ideals, or None if there are more than `most`.
 
-    The ideals of groups 0 … v are those of 0 … v - 1, plus those of them that contain v's predecessors, with v added.
+    The ideals of groups 0 … v are the ideals of groups 0 … v - 1, and copies with v of those that contain the
+    predecessors of v.
     """
     count = len(pipeline.members)
     bits = np.zeros((1, _words(count)), dtype=np.uint64)

@@ -22,7 +22,7 @@ def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
 
 
 def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
-    """Return the pipeline in which the memory of each group is that at its position in this split."""
+    """Return the pipeline in which each group has the memory that it needs at its position in this split."""
     if not pipeline.kept.any():
         return pipeline
     held = Split(0.0, tuple(device_of)).held(pipeline)

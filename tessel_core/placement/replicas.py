@@ -156,7 +156,7 @@ class ReplicatedChains(Chains):
 
     @cached_property
     def bound(self) -> float:
-        """Lower bound: the work spread over all devices, or the least load of a stage with the heaviest group."""
+        """Lower bound on the load, from the work spread over all devices, and from stages with only one group."""
         return max(self.priced.average, float(self._alone.max()))
 
     @property

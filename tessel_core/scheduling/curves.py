@@ -152,7 +152,7 @@ class CapacityRange:
 
     @property
     def step(self) -> float:
-        """Step of a slider over the range: one unit if there are few of them, else a hundredth of the range."""
+        """Step of a slider over the range: one unit if the range has few units, else a hundredth of the range."""
         few = self.divisor == 1 and self.most <= _MAX_WHOLE_STEPS
         return 1.0 if few else (self.most - self.least) / self.divisor / 100
 

@@ -140,10 +140,7 @@ class _Program:
         return True
 
     def _host_steps(self) -> list[list[tuple[int, int]]]:
-        """Return, for each ideal, pairs of an ideal with one group less and that group.
-
-        Only groups that hosts support count.
-        """
+        """Return, for each ideal, pairs (ideal without one group, that group). Only groups that hosts support count."""
         bits, count = self._ideals.bits, len(self._pipeline.members)
         # Zobrist hashing: the key of an ideal is the XOR of the random numbers of its groups.
         numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)

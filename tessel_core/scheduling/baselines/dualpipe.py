@@ -15,8 +15,8 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
     """
     down, up = chains
     half = len(down.devices) // 2
-    # The order needs at least one micro-batch per device. With fewer, it is the order of that number without the
-    # missing ones.
+    # The order needs at least one micro-batch per device. With fewer, the runs of the missing ones are left out at the
+    # end.
     planned = max(micro_batches, 2 * half)
     steps = [_steps(down, up, d, planned) for d in range(half)] + [_steps(up, down, d, planned) for d in range(half)]
     return merge_device_orders(plan, [numbered_runs(blocks, micro_batches) for blocks in steps])

@@ -91,9 +91,9 @@ class Beam(NamedTuple):
     busy: IntColumn
     """End of the last run on each device. Pinned runs do not count."""
     passed: IntColumn
-    """Number of pinned runs on each device that come before that end."""
+    """Number of pinned runs that come before the end of the last placed run on each device."""
     held: IntColumn
-    """Memory that each device holds after that end."""
+    """Memory that each device holds after the end of its last placed run."""
     clock: IntColumn
     """Start of the last placed run, in ticks."""
     waived: IntColumn

@@ -102,11 +102,14 @@ class State(NamedTuple):
     due: IntColumn
     """Start of the next tied run of each device, delayed by the pauses before it."""
     ready: IntColumn
-    """Time at which the predecessors of that run have ended, or `UNLIMITED` if one is not placed."""
+    """Time at which the predecessors of the next tied run have ended, or `UNLIMITED` if one is not placed."""
     placed: IntColumn
     """Number of placed runs of each free block."""
     free_ready: IntColumn
-    """Time at which the predecessors of the next run of each free block have ended, or `UNLIMITED`."""
+    """Time at which the predecessors of the next run of each free block have ended.
+
+    `UNLIMITED` if one is not placed.
+    """
 
 
 @compiled
