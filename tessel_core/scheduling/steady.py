@@ -13,11 +13,11 @@ _MAX_UNROLL = 16
 
 
 def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int | None = None) -> SteadyState | None:
-    """Return the steady state of `starts` with the most micro-batches, or None if nothing repeats.
+    """Return the longest steady state of `starts`, or None if nothing repeats.
 
     `starts` is shaped (micro-batches, blocks). `period` and `unroll` fix the values of the steady state if they are
-    given. Without a given `period`, a steady state counts only if it contains a complete instance of the repetend.
-    Smaller unrolls win ties.
+    given. Without a given `period`, a steady state counts only if it contains a complete instance of the repetend. The
+    length is the number of micro-batches beyond two unrolls. Smaller unrolls win ties.
     """
     candidates: list[SteadyState] = []
     unrolls = range(1, min(_MAX_UNROLL, len(starts) - 1) + 1) if unroll is None else [unroll]

@@ -15,8 +15,7 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
     """
     down, up = chains
     half = len(down.devices) // 2
-    # The order needs at least one micro-batch per device. With fewer, the runs of the missing ones are left out at the
-    # end.
+    # The order needs at least one micro-batch per device. With fewer, the runs of the missing ones are left out of it.
     planned = max(micro_batches, 2 * half)
     steps = [_steps(down, up, d, planned) for d in range(half)] + [_steps(up, down, d, planned) for d in range(half)]
     return merge_device_orders(plan, [numbered_runs(blocks, micro_batches) for blocks in steps])

@@ -342,7 +342,7 @@ def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int
 def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: int, overfull: int) -> bool:
     """Return whether `run` can be moved before any runs that start after its end.
 
-    If so, no other run needs to start after the end of `run`.
+    If so, no run that starts after that end needs to be tried next.
     """
     m, b = run // tables.duration.size, run % tables.duration.size
     movable = True
