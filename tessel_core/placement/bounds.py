@@ -238,7 +238,7 @@ def _on_hosts(pipeline: Pipeline) -> Floats:
 def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Control) -> list[int]:
     """Return long groups that take at least `upper` on every host.
 
-    A group is left out if it belongs to the least-load set of a longer candidate.
+    A group is left out if it belongs to the `least_set` of a longer candidate.
     """
     time = np.min([each.time for each in pipeline.classes if each.pays], axis=0)
     hosts, near, candidates = _on_hosts(pipeline), set[int](), list[int]()

@@ -99,7 +99,9 @@ class PlacementProblem:
         communication: Communication = Communication.OVERLAPPED,
         allowances: Sequence[Allowance] = (),
     ) -> PlacementProblem:
-        """Build the problem on a mesh. `graph` has times in seconds for its kinds of devices, and memory.
+        """Build the problem on a mesh.
+
+        `graph` has the memory of operators, and their times in seconds on the mesh's devices.
 
         Raises InputError if transfers load devices and the size of an output is unknown.
         """

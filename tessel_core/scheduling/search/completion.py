@@ -321,7 +321,7 @@ class Completion:
             self._middle(geometry, self.bound, seconds, self._mirror)
 
     def polish(self) -> None:
-        """Until time ends, search for a makespan halfway between the bound and the best.
+        """Until time ends, search for a schedule whose makespan is halfway between the bound and the best.
 
         A makespan without an answer becomes the lower end of the next search.
         """

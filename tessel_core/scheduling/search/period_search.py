@@ -83,8 +83,8 @@ def search_period(
 def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
     """Return the limits and settings of CP-SAT in round `number`.
 
-    Unrolls above 1 use one worker in every other round. It uses no linear relaxations, which is fastest for most
-    models.
+    Unrolls above 1 use only one worker in every other round. This worker uses no linear relaxations, which is fastest
+    for most models.
     """
     alone = unroll > 1 and number % 2 == 0
     return replace(effort, seed=effort.seed + number, workers=1 if alone else effort.workers, relaxation=not alone)
