@@ -1,8 +1,9 @@
 """Simulated annealing of splits, compiled by numba. A split gives each group of operators a device.
 
-A step moves one group, or swaps two. The energy is a norm of the loads, summed over the parts of the objective. It is
-close to the largest load, but smaller loads count a little, because most moves do not change the largest load. A call
-does a bounded number of steps, because nothing can interrupt it. It releases the interpreter's lock.
+A step moves one group, or swaps two. The energy is a norm of the loads, summed over the parts of the objective (see
+`Pipeline.parts`). It is close to the largest load, but smaller loads count a little, because most moves do not change
+the largest load. A call does a bounded number of steps, because nothing can interrupt it. It releases the interpreter's
+lock.
 """
 
 from __future__ import annotations
@@ -33,18 +34,22 @@ A net is a tensor with the group that makes it and the groups that use it.
 _MAX_UNITS = 1e20
 """Loads above this many units count as this many, so that their twelfth powers fit a float."""
 _EXCESS_WEIGHT = 2.0
-"""Penalty for exceeding a capacity: a device that is 10 % over its capacity counts 20 % of a unit more load."""
+"""Weight of the excess over a capacity: a device that holds 10 % too much counts 0.2 units more load."""
 
 
 class Tables(NamedTuple):
-    """Groups, devices and nets as arrays. The nets of group v are `nets[net_row[v]:net_row[v + 1]]`."""
+    """Groups, devices and nets as arrays. The nets of group v are `nets[net_row[v]:net_row[v + 1]]`.
+
+    The groups of net e are `groups[group_row[e]:group_row[e + 1]]`. `capacity` has the bytes of each device, and
+    `memory` those of each group.
+    """
 
     time: Floats
     """Times, shaped (parts, groups, devices). Infinite if a device does not support a group."""
     cost: Floats
     """Costs of nets, shaped (parts, nets)."""
     pays: NDArray[np.bool_]
-    """Whether cut nets load each device."""
+    """For each device, whether the nets that it cuts load it."""
     capacity: Floats
     memory: Floats
     net_row: Ints
@@ -61,7 +66,7 @@ class Tables(NamedTuple):
 
 
 def tables_of(parts: Sequence[Pipeline]) -> Tables:
-    """Build the tables of a pipeline, given as the parts of the objective."""
+    """Build the tables of a pipeline from its parts (see `Pipeline.parts`)."""
     pipeline = parts[0]
     class_at = {device: c for c, each in enumerate(pipeline.classes) for device in each.devices}
     classes = [class_at[device] for device in sorted(class_at)]
@@ -76,7 +81,10 @@ def tables_of(parts: Sequence[Pipeline]) -> Tables:
 
 
 def coarsened(tables: Tables, cluster_of: Ints) -> Tables:
-    """Return the tables of clusters of groups, numbered from 0. Nets with the same clusters are merged."""
+    """Return the tables of clusters of groups. `cluster_of` has the cluster of each group, numbered from 0.
+
+    Nets with the same clusters are merged.
+    """
     count, (parts, _, devices) = int(cluster_of.max()) + 1, tables.time.shape
     time = np.zeros((parts, count, devices))
     for part in range(parts):
@@ -157,7 +165,7 @@ class State(NamedTuple):
 
 @compiled
 def state_of(tables: Tables, on: Ints, unit: float) -> State:
-    """Compute the state of a split. `unit` is roughly the objective."""
+    """Return the state of the split `on`. `unit` is roughly the objective."""
     parts, _, devices = tables.time.shape
     load, power, used = np.zeros((parts, devices)), np.zeros((parts, devices)), np.zeros(devices)
     held = np.zeros((tables.group_row.size - 1, devices), np.int32)
@@ -211,10 +219,10 @@ def _energy(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
-    """Draw a group, a second group to swap it with (or -1), and a target device. The device is -1 if the move is not
-    allowed.
+    """Draw a group, a second group to swap it with (or -1), and a target device (or -1).
 
-    The target is mostly a device with another group of one of the group's nets.
+    The device is -1 if the move is not allowed. The target is mostly a device with another group of one of the group's
+    nets.
     """
     group, other = np.random.randint(on.size), -1
     first, end = tables.net_row[group], tables.net_row[group + 1]
@@ -244,7 +252,7 @@ def _move(tables, state, group, other, source, device):  # type: ignore[no-untyp
 
 @inlined
 def _settle(tables, state, device, came, unit):  # type: ignore[no-untyped-def]
-    """Update memory and powers of a device after a move."""
+    """Update memory and powers of a device that gains `came` bytes."""
     state.used[device] += came
     for p in range(state.load.shape[0]):
         state.power[p, device] = _power(tables, state.load[p, device], device, state.used[device], unit)

@@ -23,11 +23,10 @@ def answer(
     complete: bool = True,
     equal: float = EQUAL_LOADS,
 ) -> PlacementReport:
-    """Return the report on the best placement found, or on a search that found none. `reason` says why it is not
-    proved.
+    """Return the report on the best placement found, or on a search that found none.
 
-    The objective is computed anew. It is proved optimal if the search was `complete`, and the bound is lower by at most
-    the fraction `equal`.
+    `reason` says why the placement is not proved. The objective is computed anew. It is proved optimal if the search
+    was `complete`, and the bound is lower by at most the fraction `equal`.
     """
     stopped = control is not None and control.cancelled
     if placement is None:
@@ -77,7 +76,7 @@ def infeasible(
 
 
 def evaluate_split(problem: PlacementProblem, pipeline: Pipeline, device_of: Sequence[int]) -> PlacementReport:
-    """Evaluate the placement of a split."""
+    """Return the report on the placement in which group v is on device `device_of[v]`."""
     return evaluate(problem, pipeline.placement(problem, device_of))
 
 

@@ -38,7 +38,7 @@ _STALLED_CYCLES = 10
 _STEPS_PER_SECOND = 4_000_000.0
 """A repeatable search counts its time in steps, at this rate. Usual machines do more."""
 _EXACT_SECONDS, _MIN_EXACT_SECONDS = 6.0, 0.2
-"""Time limit of the way "exact", and the least time for which it counts, because building a model takes time, too."""
+"""Time limit of the way "exact", and the least seconds counted for a try, because building a model takes time, too."""
 _MAX_FREED_GROUPS = 400
 """Largest number of groups that CP-SAT places again at once."""
 _MAX_KEPT_SPLITS = 8
@@ -83,7 +83,10 @@ class _Record:
 
 @dataclass
 class AnySetSearch:
-    """A search that can be continued. `kept` has the best splits, in order of load. All of them fit in memory."""
+    """A search over any sets of groups per device. Each call of `run` continues it.
+
+    `kept` has the best splits, in order of load. All of them fit in memory.
+    """
 
     parts: Sequence[Pipeline]
     start: Split
@@ -125,7 +128,7 @@ class AnySetSearch:
         return spent
 
     def _cycle(self, threads: ThreadPoolExecutor, control: Control) -> tuple[Way, float]:
-        """Try one way on every thread. Return the way and the seconds that count."""
+        """Try one way on every thread. Return the way and the seconds to count for it."""
         began = control.elapsed_s
         choose = np.random.default_rng((self.effort.seed, self._cycles))
         self._cycles += 1
@@ -162,7 +165,7 @@ class AnySetSearch:
         return self.best is split
 
     def attempt(self, way: Way, choose: Generator, control: Control) -> tuple[Split | None, float]:
-        """Return a split, if this way finds one, and the seconds that count for the attempt."""
+        """Return a split, or None if this way finds none, and the seconds to count for the attempt."""
         if way is Way.EXACT:
             return self._exactly(choose, control)
         within, on = self._origin(way, choose)
@@ -177,7 +180,10 @@ class AnySetSearch:
         return measured(self.parts, on.tolist()), seconds
 
     def _origin(self, way: Way, choose: Generator) -> tuple[Ints, Ints | None]:
-        """Return a label per group, which must be equal within a cluster, and the devices of the first split."""
+        """Return a label per group, and the device of each group in the split to start from (None for a random one).
+
+        Groups of one cluster must have the same label.
+        """
         if way is Way.FRESH:
             return np.zeros(len(self.start.device_of), dtype=np.int64), None
         count = min(2 if way is Way.COMBINE else 1, len(self.kept))
@@ -188,7 +194,7 @@ class AnySetSearch:
     def _exactly(self, choose: Generator, control: Control) -> tuple[Split | None, float]:
         """Let CP-SAT place the groups of some devices of a good split again. The best split is drawn most often.
 
-        Return a split, if CP-SAT finds one, and the seconds that count.
+        Return a split, or None if CP-SAT finds none, and the seconds to count for the attempt.
         """
         known = self.kept[min(int(choose.geometric(0.5)), len(self.kept)) - 1]
         moves = Moves(self.parts, known.device_of)
@@ -213,7 +219,7 @@ class AnySetSearch:
 
 
 def _freed(moves: Moves, choose: Generator) -> set[int]:
-    """Draw the devices to free: the most loaded one and some others, but not those with too many groups."""
+    """Return the devices to free: the most loaded one, and random others as long as there are not too many groups."""
     load = moves.load[int(choose.integers(len(moves.load)))]
     top = int(np.argmax(load))
     others = [d for d in moves.devices if d != top]
@@ -251,7 +257,7 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
         (*(part.members[v] for v in groups), ()),
         ((),) * (len(groups) + 1),
         np.append(part.memory[groups], 0.0),
-        np.zeros(len(groups) + 1),  # `keep` checks the memory by positions of the whole split
+        np.zeros(len(groups) + 1),  # `keep` checks the memory of the whole split, by positions
         part.in_flight,
         tuple(classes),
         tuple(nets),
@@ -261,8 +267,8 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
 def _levels(pipeline: Pipeline, load: float, within: Ints, choose: Generator) -> Iterator[Ints]:
     """Yield the cluster of each group, for levels with more and more clusters. The last level has single groups.
 
-    Two clusters are merged if `within` is equal, some device can take both, and their work is a small part of the load.
-    Costly nets mostly come first.
+    Two clusters are merged if their groups have the same label in `within`, some device can take both, and their work
+    is a small fraction of `load`. Costly nets mostly come first.
     """
     fine = np.arange(len(pipeline.members))
     clusters, levels, count = _Clusters(pipeline, load / choose.uniform(2.0, 6.0)), [fine], len(fine)
@@ -280,7 +286,7 @@ def _levels(pipeline: Pipeline, load: float, within: Ints, choose: Generator) ->
 
 
 class _Clusters:
-    """Disjoint sets of groups with a limit on the work of each. Some device can take each set."""
+    """Disjoint sets of groups. Each set fits on some device, and its work there is limited."""
 
     def __init__(self, pipeline: Pipeline, most: float) -> None:
         self._above, self._most = list(range(len(pipeline.members))), most
@@ -319,7 +325,7 @@ def _of_clusters(on: Ints, cluster_of: Ints) -> Ints:
 
 
 def _at_random(tables: Tables, choose: Generator) -> Ints:
-    """Draw a device for each group. Devices on which it takes less time are more likely."""
+    """Return a random device for each group. Devices on which the group takes less time are more likely."""
     time = tables.time.sum(axis=0)
     least = np.min(time[time > 0], initial=1.0)
     devices: Ints = np.argmin((time + least) * choose.exponential(size=time.shape), axis=1)

@@ -30,7 +30,10 @@ Capacities are rounded down to units, so the bound remains valid.
 _MAX_CANDIDATES = 32
 """Largest number of groups from which the pigeonhole argument chooses."""
 _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
-"""Largest total number of vertices of the minimum cuts for one r, which take a second. A small cut counts as 1,000."""
+"""Largest total number of vertices of the minimum cuts for one r of `pigeonhole_bound`, which take a second.
+
+A small cut counts as 1,000.
+"""
 
 _RATES = tuple(2.0 ** (-i / 2) for i in range(6, 29))
 """Values of r that `work_and_cut_bound` tries. The best ones of the published inputs are from 2^-5 to 2^-11."""
@@ -107,7 +110,7 @@ def lower_bound(pipeline: Pipeline, objective: str) -> float:
 def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
     """Return the maximum over groups v of the least load of a device with v, or `known` if that is larger.
 
-    Groups with less time than that on some host are left out. The search ends early if `control` stops.
+    A group is skipped if some host takes no more time for it than the bound. The search ends early if `control` stops.
     """
     free = _on_hosts(pipeline)
     cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
@@ -122,9 +125,9 @@ def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
 def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
     """Return a lower bound from the pigeonhole principle: of r k + 1 groups on k devices, some device has r + 1.
 
-    For some chosen groups, it is the minimum over sets of r + 1 of them of the least load of a device with the set. The
-    best r is used. It holds for splits with a load below `upper`: only groups that take at least `upper` on every host
-    are chosen, and k counts the devices that pay for transfers. The result is at least `known` and at most `upper`.
+    For r k + 1 chosen groups, the bound is the least load of a device that has r + 1 of them. The best r is used. It
+    holds for splits with a load below `upper`: only groups that take at least `upper` on every host are chosen, and k
+    counts the devices that pay for transfers. The result is at least `known` and at most `upper`.
 
     A linear relaxation is weaker. It spreads each group evenly, so it cuts nothing and gives only the average work,
     even if it counts the cut costs of every pair of devices.
@@ -145,7 +148,8 @@ def _bound_of_sets(
 ) -> float:
     """Choose `count` groups, and return the least load of a device with r + 1 of them, or 0 if it is not above `known`.
 
-    The next group is the one with the largest least load in a set with up to r of the groups chosen before.
+    Groups are chosen one after another. The next group is the one whose sets with up to r of the chosen groups have the
+    largest least load.
     """
     loads = {group: min([each.least_load([group]) for each in cuts]) for group in groups}
     chosen, bound = list[int](), math.inf
@@ -203,7 +207,10 @@ def work_and_cut_bound(pipeline: Pipeline, known: float, upper: float, control: 
 
 
 def _cost_of_cuts(pipeline: Pipeline, each: DeviceClass, rate: float, least: float, control: Control) -> float:
-    """Return the least cost of all cuts by `work_and_cut_bound`, if each device of the class does work of `least`."""
+    """Return a lower bound on the cost of all cuts, as `work_and_cut_bound` describes it for one `rate`.
+
+    Each device of the class `each` has work of at least `least`.
+    """
     cuts, values = MinimumCuts(pipeline, replace(each, time=rate * each.time)), list[float]()
     for group in range(len(each.time)):
         if control.stopped:
@@ -223,7 +230,7 @@ def _most_on_hosts(pipeline: Pipeline, time: Floats, upper: float) -> float:
 
 
 def _on_hosts(pipeline: Pipeline) -> Floats:
-    """Return the least time of each group on a device that pays for no transfers."""
+    """Return the least time of each group on a device that pays for no transfers. Infinite if there is none."""
     times: Floats = np.min([np.where(each.pays, np.inf, each.time) for each in pipeline.classes], axis=0)
     return times
 
@@ -231,7 +238,7 @@ def _on_hosts(pipeline: Pipeline) -> Floats:
 def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Control) -> list[int]:
     """Return long groups that take at least `upper` on every host.
 
-    A group is left out if it belongs to the least-load set of a longer candidate.
+    A group is left out if it belongs to the `least_set` of a longer candidate.
     """
     time = np.min([each.time for each in pipeline.classes if each.pays], axis=0)
     hosts, near, candidates = _on_hosts(pipeline), set[int](), list[int]()
@@ -245,7 +252,7 @@ def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Co
 
 
 class MinimumCuts:
-    """The least load of a device of one class that has some given groups and any others.
+    """The least load of a device that has some given groups and any others. All devices are of one class.
 
     It is the minimum over sets S with the given groups of time(S) + cost of the nets with groups inside and outside S.
     That is a minimum cut. Arcs of unlimited capacity lead from the source to the given groups. An arc of capacity
@@ -292,6 +299,6 @@ class MinimumCuts:
         return float(self._flow.optimal_flow() * self._unit)
 
     def least_set(self, groups: Sequence[int]) -> set[int]:
-        """Return the groups of a device with the least load."""
+        """Return all groups of the least loaded device that has `groups`."""
         self.least_load(groups)
         return {v for v in self._flow.get_source_side_min_cut() if v < self._count}

@@ -14,7 +14,7 @@ from tessel_core.rules import Violation
 
 @lru_cache(maxsize=16)
 def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Return the operators of each branch, for each stretch of the flow with parallel branches.
+    """Return a tuple for each stretch of the flow with parallel branches: the operators of each branch, as indices.
 
     Branches consist of layers, which operators' names give. The trunk consists of the layers that come before or after
     every other layer. Between two layers of the trunk, each connected component is a branch. Layers that must share a
@@ -33,7 +33,7 @@ def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]
 
 
 def _parts(count: int, links: list[tuple[int, int]]) -> list[int]:
-    """Return the least layer in the connected component of each layer."""
+    """Return, for each layer, the least layer of its connected component."""
     return [group[0] for _, group in sorted((each, group) for group in joined(count, links) for each in group)]
 
 

@@ -15,9 +15,10 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 
 
 def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the device of each operator, for the letters of each stage as `read_layout` returns them.
+    """Return the device of each operator, as a tuple of one device.
 
-    Stages loop over the devices. If there are fewer stages than devices, they use the first devices.
+    `stages` has the letters of each stage, as `read_layout` returns them. Stages loop over the devices. If there are
+    fewer stages than devices, they use the first devices.
 
     Raises InputError if the number of devices does not divide the number of stages, and in the cases of
     `stages_by_layer`.
@@ -30,10 +31,10 @@ def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequenc
 
 
 def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, ...]:
-    """Return the stage of each operator, for the letters of each stage.
+    """Return the stage of each operator. `stages` has the letters of each stage.
 
-    The layer of an operator is the first part of its name. Numbered layers are the letters t, in order. Layers before
-    them belong to E, and layers after them to L.
+    The layer of an operator is the first part of its name. Numbered layers, such as layer0, are the letters t, in
+    order. Layers before them belong to E, and layers after them to L.
 
     Raises InputError if the graph has no such layers, or another number of them.
     """
@@ -53,7 +54,8 @@ def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, .
 def stage_letters(placement: Placement) -> tuple[str, ...]:
     """Return the letters of each stage of a placement, as `layout_text` takes them. The inverse of `place_by_layer`.
 
-    Raises InputError if the graph has no such layers, a stage cuts a layer, or the stages are no loop.
+    Raises InputError if the graph has no such layers, if a stage cuts a layer, or if the stages do not loop over the
+    devices.
     """
     graph, layout = placement.graph, layout_of(placement)
     if placement.stages is None or layout is None:

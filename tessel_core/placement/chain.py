@@ -34,12 +34,13 @@ Counts = tuple[int, ...]
 
 
 FoldOf = Callable[[int], Fold]
-"""Returns the fold for a stage with a number of replicas."""
+"""Function from the number of replicas of a stage to its fold (see `ChainSearch`)."""
 
 
 class Stage(NamedTuple):
-    """The last stage of a chain: the class and number of its devices, and the number of devices that earlier stages
-    use.
+    """The last stage of a chain, on `replicas` devices of class `kind`.
+
+    `before` has the number of devices of each class that earlier stages use.
     """
 
     kind: int
@@ -50,12 +51,13 @@ class Stage(NamedTuple):
 class ChainSearch:
     """A search for the chain of least largest load. A chain is a sequence of ideals with a stage between neighbours.
 
-    best[n][I] = min over classes c in n, ideals I' in I of fold(best[n less a c][I'], load of I less I' on a c)
+    best[n][I] = min over classes c in n, ideals I' within I of fold(best[n - c][I'], load of I less I' on a c)
 
-    The fold is the maximum, or the sum of squares for the chain with the most even loads. The position of a stage from
-    the end is the number of remaining devices plus one. It decides how many micro-batches the stage holds. A device may
-    have no groups. It then comes before all others in some equally good chain, so no stage is counted as further from
-    the end than it is.
+    Here n has the number of devices of each class in use, and n - c has one device of class c less. The fold is the
+    maximum, or the sum of squares for the chain with the most even loads. The position of a stage from the end is the
+    number of remaining devices plus one. It decides how many micro-batches the stage holds. A device may have no
+    groups. It then comes before all others in some equally good chain, so no stage is counted as further from the end
+    than it is.
     """
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork) -> None:
@@ -82,7 +84,7 @@ class ChainSearch:
         return self._best(squares, limit, np.inf, control)
 
     def _best(self, fold: FoldOf, limit: float, most: float, control: Control) -> Split | None:
-        """Return the chain of least fold below `most`, with loads below `limit`.
+        """Return the chain with the least value of the fold, if that is below `most` and all loads are below `limit`.
 
         Invariant: an ideal is kept for some devices only if its groups can fit under `limit` on those devices, and all
         other groups on the remaining devices.
@@ -105,7 +107,7 @@ class ChainSearch:
         return self._chain(best, steps, rows) if np.isfinite(best[self._end][-1]) else None
 
     def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
-        """Return a function from the last stage of a chain to the stages between the ideals `rows`."""
+        """Return a function that maps the last stage of a chain to the `Steps` between the ideals `rows`."""
         alike = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold(1))
         return lambda stage: alike
 
@@ -120,7 +122,7 @@ class ChainSearch:
 
     @property
     def _end(self) -> Counts:
-        """Return the state of a complete chain."""
+        """The state of a complete chain."""
         return self._counts
 
     def _begins(self, used: Counts) -> bool:
@@ -128,7 +130,7 @@ class ChainSearch:
         return not any(used)
 
     def _in_use(self, used: Counts) -> Counts:
-        """Return the number of devices of each class in use."""
+        """Return the number of devices of each class in use, without the number of stages."""
         return used
 
     def _position(self, used: Counts) -> int:
@@ -136,7 +138,7 @@ class ChainSearch:
         return sum(self._counts) - sum(used) + 1
 
     def _promising(self, used: Counts, limit: float) -> NDArray[np.bool_]:
-        """Return which ideals may fit: their groups on the `used` devices, and all other groups on the rest."""
+        """Return, for each ideal, whether its groups may fit the `used` devices, and all other groups the rest."""
         in_use = self._in_use(used)
         left = tuple(all_of - some for all_of, some in zip(self._counts, in_use, strict=True))
         if not any(in_use) or not any(left):
@@ -150,12 +152,15 @@ class ChainSearch:
         return inside & outside
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
-        """Return whether the devices are enough for the work and the memory, if both could be divided freely."""
+        """Return, for each ideal, whether devices are enough for its work and memory, if both could be divided freely.
+
+        `counts` has the number of these devices of each class.
+        """
         classes = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
         used = [(each, count, price) for each, count, price in classes if count]
         room = sum(count * price for _, count, price in used) * limit
         held = sum(count * each.capacity for each, count, _ in used)
-        # If all devices on one side pay for transfers, they pay for the whole cut at their prices.
+        # If all these devices pay for transfers, each net that the ideal cuts loads at least one of them.
         cheapest = min(price if each.pays else 0.0 for each, _, price in used)
         loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
@@ -181,7 +186,7 @@ class ChainSearch:
     def _step_back(
         self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], used: Counts, at: int
     ) -> tuple[Stage, int]:
-        """Return the last stage on the used devices, and the row of the ideal before it."""
+        """Return the last stage of the best chain to the ideal in row `at`, and the row of the ideal before it."""
         ends = list[tuple[float, Stage, int]]()
         for stage in self._last(used):
             sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)
@@ -193,7 +198,7 @@ class ChainSearch:
 
 
 def fewer(used: Counts, kind: int, by: int) -> Counts:
-    """Return the numbers of devices in use, with `by` devices less of one class."""
+    """Return the numbers of devices in use, with `by` devices fewer of class `kind`."""
     return tuple(number - by * (each == kind) for each, number in enumerate(used))
 
 
@@ -205,7 +210,7 @@ class Chains:
 
     @cached_property
     def priced(self) -> PricedWork:
-        """Priced work of the groups."""
+        """Values of the groups and prices of the devices."""
         return priced_work(self.pipeline)
 
     @property
@@ -259,7 +264,7 @@ def _best_along(chains: Chains, orders: Sequence[Sequence[int]], control: Contro
 
 
 def _deepen(chains: Chains, bits: Bits, best: Best, control: Control) -> Best:
-    """Return the best chain of the ideals `bits` between `best.bound` and `best.split`, by growing limits."""
+    """Return the best chain of the ideals `bits`, by limits that grow from `best.bound` to the load of `best.split`."""
     search = chains.search(bits)
     top = best.split.load if best.split else chains.highest * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP_SHARE

@@ -37,8 +37,8 @@ class CpSatConfig:
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
     """Search for the least objective over all splits, contiguous or not, with a bound.
 
-    A stage of any set holds one micro-batch per device, but a stage of a chain holds only as many as its position
-    requires. If memory may bind, the answer is the better one of the best chain and the best split of any sets.
+    In an arbitrary split, each stage holds one micro-batch per device. In a chain, it holds only as many as its
+    position requires. If memory may bind, the answer is the better one of the best chain and the best arbitrary split.
     """
     if problem.contiguous or not _has_positions(problem):
         return _solve(problem, config, control)
@@ -99,7 +99,7 @@ def _solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> 
 def splits(
     pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, config: CpSatConfig, control: Control
 ) -> Best:
-    """Return the best split by CP-SAT. Without time, return the start and the bound that needs no search."""
+    """Return the best split by CP-SAT. If no time is left, return `start` and the bound that needs no search."""
     if control.stopped:
         return Best(start, priced_work(pipeline).bound, False)
     from tessel_core.cpsat import Effort
@@ -114,7 +114,10 @@ def splits(
 
 
 def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:
-    """Return a contiguous first split: from a few orders, or for other placements from the dynamic program."""
+    """Return a contiguous first split. If placements must be contiguous, it comes from a few orders.
+
+    Otherwise it comes from the dynamic program.
+    """
     if problem.contiguous:
         split = best_in_orders(fitting, promising_orders(fitting), control).split
         return None if split is None else measured(fitting.parts(problem.objective), split.device_of)
@@ -125,7 +128,10 @@ def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Sp
 
 
 def carried_over(source: Pipeline, split: Split | None, target: Pipeline, objective: str) -> Split | None:
-    """Convert a split to other groups of the same operators. Return None if it does not fit them."""
+    """Return a split of `source` as a split of `target`, which groups the same operators differently.
+
+    Return None if it does not fit the groups or the memory of `target`.
+    """
     if split is None:
         return None
     place = {i: device for group, device in zip(source.members, split.device_of, strict=True) for i in group}

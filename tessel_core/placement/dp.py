@@ -79,7 +79,7 @@ def _without_replicas(config: DpConfig, problem: PlacementProblem, control: Cont
 def _with_slow_links(
     problem: PlacementProblem, report: PlacementReport, config: DpConfig, control: Control
 ) -> PlacementReport:
-    """Return the better of two placements: the report's, and one found as if all links were the slowest."""
+    """Return the better of two placements: the report's, and one found as if all links were as slow as the slowest."""
     slowest = pipeline_of(problem, problem.transfers.loads(problem.graph, max))
     best = best_chain(within_memory(slowest), config.most_ideals, control)
     if best.split is None or report.objective is None or report.bound is None:
@@ -92,7 +92,10 @@ def _with_slow_links(
 def _beyond_ideals(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Return the best split of a problem with too many ideals: from fewer groups, then by CP-SAT if not proved."""
+    """Return a pipeline and its best split, for a problem with too many ideals.
+
+    Fewer groups are tried first. CP-SAT follows if their answer is not proved.
+    """
     coarse, best = _coarsely(problem, pipeline, fine, config, control)
     if best.is_optimal:
         return coarse, best
@@ -106,7 +109,10 @@ def _beyond_ideals(
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Return a split and a bound of a problem with too many ideals, from fewer groups. It is proved if they meet."""
+    """Return a pipeline, with fewer groups if possible, and its best split, for a problem with too many ideals.
+
+    The bound holds for `pipeline` too, so the split is proved optimal if it meets the bound.
+    """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
         return pipeline, fine

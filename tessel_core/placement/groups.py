@@ -21,9 +21,10 @@ from tessel_core.rules.placement_referee import with_rounding
 
 
 def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
-    """Group operators that share a device or lie on a cycle, and merge groups without cost into neighbours.
+    """Return the pipeline of a problem.
 
-    `costs` has the time to move each operator's output. The default is `problem.transfer_costs`. Cycles only matter if
+    Operators that share a device or lie on a cycle form groups. Groups without cost are merged into neighbours. `costs`
+    has the time to move each operator's output. The default is `problem.transfer_costs`. Cycles only matter if
     placements must be contiguous.
 
     Raises InputError if a group has no time on the kind of any device.
@@ -53,8 +54,8 @@ def chain_of(problem: PlacementProblem) -> Pipeline:
 def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline:
     """Return the pipeline with all groups without cost merged into neighbours, even if memory binds.
 
-    With `keep_memory` they keep their memory there, which is a restriction of the problem. Otherwise they hold none,
-    which is a relaxation.
+    With `keep_memory`, merged groups add their memory to the neighbour, which is a restriction of the problem.
+    Otherwise they hold none, which is a relaxation.
     """
     whole = whole_pipeline(problem, problem.transfer_costs)
     sets = _contracted(whole, memory_binds=False)
@@ -139,7 +140,8 @@ def _counts_by_position(problem: PlacementProblem) -> bool:
 def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
     """Return the bytes of each operator on one replica.
 
-    They include one micro-batch if the number depends on positions, else all micro-batches in flight.
+    They include the activations of one micro-batch if the number in flight depends on positions, else of all
+    micro-batches in flight.
     """
     graph, rule = problem.graph, problem.held
     count = 1 if _counts_by_position(problem) else rule.held_at(len(problem.devices))
@@ -148,13 +150,19 @@ def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
 
 
 def kept_further(problem: PlacementProblem, replicas: int = 1) -> Floats:
-    """Return the bytes that each further micro-batch adds to an operator on one replica."""
+    """Return the bytes that each further micro-batch adds to an operator on one replica.
+
+    They are 0 if the number in flight does not depend on positions.
+    """
     kept = np.array(problem.graph.kept_bytes, dtype=np.float64) / replicas
     return kept if _counts_by_position(problem) else np.zeros_like(kept)
 
 
 def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
-    """Return the groups of each branch that must be kept apart. A group is in at most one branch."""
+    """Return the groups of each branch, per stretch, or nothing if branches need not be kept apart.
+
+    A group is in at most one branch.
+    """
     if not problem.branches_apart:
         return ()
     first = {members[0]: group for group, members in enumerate(groups)}

@@ -32,7 +32,8 @@ For larger products, OpenBLAS starts threads on all cores, and these threads the
 def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
     """Return all ideals, or None if there are more than `most`.
 
-    The ideals of groups 0 … v are those of 0 … v - 1, plus those of them that contain v's predecessors, with v added.
+    The ideals of groups 0 … v are the ideals of groups 0 … v - 1, and copies with v of those that contain the
+    predecessors of v.
     """
     count = len(pipeline.members)
     bits = np.zeros((1, _words(count)), dtype=np.uint64)
@@ -85,7 +86,10 @@ def _words(count: int) -> int:
 
 @dataclass(frozen=True)
 class Ideals:
-    """Ideals in order of their work, from the empty set to the whole pipeline, with sums over their groups."""
+    """Ideals in order of their work, from the empty set to the whole pipeline, with sums over their groups.
+
+    `memory` and `kept` are the bytes of each ideal, as in `Pipeline`.
+    """
 
     bits: Bits
     work: Floats
@@ -101,7 +105,7 @@ class Ideals:
     cut_nets: Bits
     """The nets that each ideal cuts (as counted in `cut`), as bit sets."""
     branches: tuple[Floats, ...]
-    """For each stretch, the number of groups in branches that must be kept apart, shaped (branches, ideals)."""
+    """For each stretch with parallel branches, the number of groups of each branch, shaped (branches, ideals)."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
@@ -183,7 +187,7 @@ def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
 def depth_first(
     count: int, arcs: Iterable[tuple[int, int]], arrange: Callable[[list[int]], list[int]]
 ) -> tuple[int, ...]:
-    """Order the vertices 0 … `count` - 1 so that each comes after its predecessors, and soon after the last of them.
+    """Return the vertices 0 … `count` - 1 in an order in which each comes soon after the last of its predecessors.
 
     Vertices on cycles are left out. `arrange` sorts vertices that become ready at the same time, the next one last.
     """
@@ -217,7 +221,8 @@ class _Front:
 def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
     """Return the greedy order that always adds the group with the least change of the cut cost.
 
-    Adding a group starts to cut its nets without a group so far, and stops cutting the nets that it completes.
+    A net is cut if some of its groups are in the order so far, but not all. So adding its first group cuts it, and
+    adding its last group ends that.
     """
     front = _Front(len(pipeline.members), pipeline.arcs)
     nets_of = pipeline.nets_of

@@ -1,6 +1,6 @@
 """A lower bound on the largest load of a layout. It lets groups be on any device, without regard to the flow.
 
-If groups repeat, as the layers of a network do, the share of a device is given by the number of groups of each kind.
+Equal groups, such as equal layers, are of one kind. The share of a device is the number of groups of each kind on it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def spread_freely(task: LayoutTask, most: float, control: Control) -> Spread | N
 
     best[p][shares] = min over the share x of place p of max(best[p - 1][shares - x], time of x on p)
 
-    Groups with only one possible stage are fixed there. Transfers do not count, and activations only with the number
-    that every stage of the device holds. So the load is a lower bound.
+    Groups with only one possible stage are fixed there. Transfers are left out, and activations count only for the
+    least number of micro-batches in flight. So the load is a lower bound.
     """
     shape = tuple(len(members) + 1 for members in _free(task))
     if math.prod(shape) > _MAX_SHARES:
@@ -75,9 +75,9 @@ def _stage(task: LayoutTask, members: tuple[int, ...]) -> int | None:
 
 
 def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) -> Floats:
-    """Return the load of a device for each choice of groups.
+    """Return the load of a device for each share. The array has one axis per kind, with the number of groups as index.
 
-    Infinite above `most`, beyond the capacity, or without support.
+    The load is infinite above `most`, beyond the capacity, or without support.
     """
     time, held = task.time[place], task.static + task.least_in_flight[place] * task.activation
     fixed = [v for v, (first, last) in enumerate(task.windows) if first == last and task.place_of[first] == place]
@@ -90,13 +90,13 @@ def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) ->
 
 
 def _shares(load: Floats) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Yield each possible choice of groups for a device, with its load."""
+    """Yield each possible share of a device, and its load."""
     for share in np.argwhere(np.isfinite(load)).tolist():
         yield tuple(share), float(load[tuple(share)])
 
 
 def _with_one_more(best: Floats, load: Floats) -> Floats:
-    """Return `best` after adding a place with these loads."""
+    """Return the table of `spread_freely` for one more place, which has these loads."""
     extended = np.full(best.shape, np.inf)
     for share, time in _shares(load):
         more = tuple(slice(number, None) for number in share)

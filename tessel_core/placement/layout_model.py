@@ -22,10 +22,10 @@ _COARSE_MEMORY_UNITS, _MAX_MEMORY_UNITS = 2**18, 2**53
 
 
 class Units(Enum):
-    """Number of integer units in a load that is known to be enough.
+    """Number of integer units in `upper`, a load that is known to be possible.
 
-    Times are rounded down, so the model's bound is valid. CP-SAT presolves only COARSE models. Their bytes are rounded
-    down too, so their solutions may not fit. FINE models only lose rounding errors.
+    Times are rounded down, so the bound of the model is valid. CP-SAT presolves only COARSE models. Their bytes are
+    rounded down too, so their solutions may not fit. FINE models only lose rounding errors.
     """
 
     COARSE = 2**18
@@ -123,8 +123,8 @@ class LayoutModel:
         """static bytes of a device + sum over its stages s of in_flight[s] * kept[s] <= capacity, at every moment.
 
         A second constraint uses `least_in_flight` and the counts of kinds. It is implied and speeds up proofs. Devices
-        that cannot exceed their capacity have none. FINE bytes are rounded up. The capacity has an allowance that
-        compensates for this.
+        that cannot exceed their capacity get no constraint. FINE bytes are rounded up. The capacity has an allowance
+        that compensates for this.
         """
         task, within = self._task, self._room_bytes is None
         rounded = math.ceil if self._units is Units.FINE and within else math.floor
@@ -157,7 +157,7 @@ class LayoutModel:
         self._model.add(kept == cp_model.LinearExpr.sum(held))
 
     def _load_at(self, place: int) -> cp_model.LinearExprT:
-        """sum over k of time[k] * count[k, p] + sum over e of cost[e] * (some of e is at p, but not all)."""
+        """sum over k of time[k] * count[k, p] + sum over e of cost[e] * [p has some groups of net e, but not all]."""
         task = self._task
         terms: list[cp_model.LinearExprT] = [
             self._in_units(task.time[place, members[0]]) * self._count[k, place]

@@ -70,7 +70,7 @@ class LayoutTask:
 
     @cached_property
     def moments(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """For each place, the micro-batches that its stages hold at the moments when memory may peak."""
+        """For each place and each moment when its memory may peak, the micro-batches that each of its stages holds."""
         return tuple(
             self.layout.moments(place, len(self.devices), self.in_flight) for place in range(len(self.devices))
         )
@@ -79,8 +79,8 @@ class LayoutTask:
     def least_in_flight(self) -> tuple[float, ...]:
         """Least number of micro-batches that each stage at a place holds at its peak, whatever the cut.
 
-        It is the larger of two numbers: the most that all stages hold at one moment, and the least mean over moments.
-        The peak is at least that, so this bounds the memory of groups from below.
+        It is the larger of two numbers: the largest over moments of the least over stages, and the least over stages of
+        the mean over moments. The peak is at least that, so this bounds the memory of groups from below.
         """
         return tuple(max(*map(min, each), float(np.mean(each, axis=0).min())) for each in self.moments)
 
@@ -156,7 +156,7 @@ class LayoutTask:
         return self.held_by(static, activation)
 
     def held_by(self, static: Floats, activation: Floats) -> Floats:
-        """Return the peak bytes of each place, given the bytes of each stage."""
+        """Return the peak bytes of each place. `static` and `activation` have the bytes of each stage."""
         counts, first = self._counts_at_moments
         always = np.bincount(self.place_of, static, len(self.devices))
         return np.asarray(always + np.maximum.reduceat(counts @ activation, first))
@@ -198,7 +198,7 @@ def cut_evenly(task: LayoutTask, control: Control) -> tuple[int, ...]:
 
 
 class _Cuts:
-    """The first group of each stage, and at the end the number of groups."""
+    """Cuts of the order of groups into stages. A cut is the first group of a stage, and the last cut is the end."""
 
     def __init__(self, task: LayoutTask) -> None:
         self._task = task

@@ -178,7 +178,7 @@ class _Search:
     def _even_out(self, load: float, counts: Counts | None = None) -> None:
         """Look for a layout of this load with even stages, because a pipeline waits for its longest stage.
 
-        With `counts`, it must have these numbers of groups. There may be no such layout.
+        With `counts`, it must have these numbers of groups on each device. There may be no such layout.
         """
         from tessel_core.placement.layout_model import LayoutModel, Units
 
@@ -197,7 +197,7 @@ class _Search:
             self._report()
 
     def least_room(self, control: Control) -> tuple[tuple[int, ...], float]:
-        """Return stages with little memory on the fullest device, and a lower bound on this memory.
+        """Return the stage of each group so that the fullest device holds little, and a lower bound on its bytes.
 
         Coarse models are solved first, then fine ones.
         """

@@ -22,7 +22,7 @@ def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
 
 
 def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
-    """Return the pipeline in which each group has the memory of its stage in this split, independent of position."""
+    """Return the pipeline in which each group has the memory that it needs at its position in this split."""
     if not pipeline.kept.any():
         return pipeline
     held = Split(0.0, tuple(device_of)).held(pipeline)
@@ -35,7 +35,7 @@ def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
 
 
 def devices_for(pipeline: Pipeline) -> list[list[int]]:
-    """Return the devices that support each group."""
+    """Return the devices that support each group, one list per group."""
     rows = zip(pipeline.classes, pipeline.supported, strict=True)
     devices = sorted((device, supported.tolist()) for each, supported in rows for device in each.devices)
     return [[device for device, supported in devices if supported[v]] for v in range(len(pipeline.members))]
@@ -44,7 +44,7 @@ def devices_for(pipeline: Pipeline) -> list[list[int]]:
 class Moves:
     """A split with the loads (per part of the objective) and the memory of its devices, updated move by move.
 
-    Memory is that of the pipeline's groups at any position, so it counts one micro-batch if positions matter.
+    Memory counts the fewest micro-batches in flight, so it does not depend on positions.
 
     Invariant: net e loads device d if and only if d pays and 0 < held[e][d] < number of groups of e.
     """
@@ -127,8 +127,9 @@ class Moves:
         return values
 
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
-        """Return two lists of nets: those that start (1) or stop (-1) to load the source, and those that do so on the
-        target.
+        """Return two lists of pairs (net, sign), for the source and for the target, and update the counts of groups.
+
+        The sign is 1 if the net starts to load the device, and -1 if it stops.
         """
         freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()
         for e in self.nets_of[group]:

@@ -83,7 +83,7 @@ class Pipeline:
         return self.memory_at(self.stages)
 
     def further_at(self, position: int) -> int:
-        """Return the number of micro-batches that the stage at `position` from the end holds, minus one."""
+        """Return how many micro-batches the stage at `position` from the end (1 is the last) holds, minus one."""
         return self.in_flight.held_at(position) - 1 if self.kept.any() else 0
 
     def memory_at(self, position: int) -> Floats:

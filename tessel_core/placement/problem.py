@@ -40,7 +40,8 @@ _FOR_LAYOUTS = (THROUGHPUT, True, False)
 class PlacementProblem:
     """A graph and the devices for its operators, in a pipeline with one or several stages per device.
 
-    With `contiguous`, the devices' forward operators must form a chain of ideals. Otherwise any sets are allowed.
+    With `contiguous`, the devices must form a chain along the flow of the forward operators. Otherwise any sets of
+    operators are allowed.
 
     Raises InputError if an allowance names an unknown operator or device, and for combinations that are not supported.
     """
@@ -98,7 +99,9 @@ class PlacementProblem:
         communication: Communication = Communication.OVERLAPPED,
         allowances: Sequence[Allowance] = (),
     ) -> PlacementProblem:
-        """Build the problem on a mesh. `graph` has times in seconds for its kinds of devices, and memory.
+        """Build the problem on a mesh.
+
+        `graph` has the memory of operators, and their times in seconds on the mesh's devices.
 
         Raises InputError if transfers load devices and the size of an output is unknown.
         """
@@ -106,7 +109,7 @@ class PlacementProblem:
 
     @cached_property
     def transfer_costs(self) -> tuple[float, ...]:
-        """Least time for which moving each operator's output occupies a device."""
+        """For each operator, the least time for which moving its output occupies a device."""
         return self.transfers.loads(self.graph, min)
 
     @cached_property

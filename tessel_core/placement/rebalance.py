@@ -23,11 +23,11 @@ _MAX_ROUNDS = 10
 def rebalanced(
     problem: PlacementProblem, pipeline: Pipeline, report: PlacementReport, control: Control
 ) -> PlacementReport:
-    """Return the report with a placement of equal objective and a smaller sum of squared loads, if one is near.
+    """Return the report with a placement of equal objective and a smaller sum of squared loads, if one is found.
 
     In a chain, devices exchange groups with their neighbours. Otherwise groups move one by one. If branches are kept
-    apart, operators that join them go where the longest path through the stages is short. Nothing is changed if the
-    search does not know loads exactly.
+    apart, operators that join them go where the longest path through the stages is short. Nothing is changed if links
+    differ, because the search does not know loads exactly then.
     """
     exact = problem.has_equal_links and problem.objective == THROUGHPUT
     if report.solution is None or not exact or control.stopped:
@@ -53,10 +53,10 @@ def evenest(chains: Chains, split: Split, control: Control) -> Split | None:
 
 
 def _joined_late(pipeline: Pipeline, split: Split, most: float) -> Split:
-    """Move groups that join branches to devices where the longest path through the stages is shorter.
+    """Return a split in which groups that join branches are on devices that make the longest path shorter.
 
-    No load exceeds `most`. A stage that joins two branches starts after both, so it should not contain the whole
-    shorter branch.
+    The path leads through the stages. No load exceeds `most`. A stage that joins two branches starts after both, so it
+    should not contain the whole shorter branch.
     """
     moves, limit = Moves((pipeline,), split.device_of), most * (1 + SAME_SUMS)
     in_branches = {v for stretch in pipeline.branches for branch in stretch for v in branch}
@@ -86,7 +86,10 @@ def _longest_path(pipeline: Pipeline, moves: Moves) -> float:
 
 
 def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
-    """Move groups one by one while that reduces the sum of squared loads and exceeds no limit."""
+    """Return the split after moving groups one by one, while that reduces the sum of squared loads.
+
+    No load exceeds that of `split`.
+    """
     moves, limit = Moves((pipeline,), split.device_of), split.load * (1 + SAME_SUMS)
     for _ in range(_MAX_ROUNDS):
         moved = [_move(moves, group, limit) for group in range(len(moves.on)) if not control.stopped]

@@ -1,6 +1,6 @@
 """The dynamic program with replicated stages: each stage of a chain has one or several interchangeable devices.
 
-best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' in I of
+best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' within I of
              max(best[n less r of c][I'], load of I less I' on each of r devices)
 
 Each of r replicas has 1/r of the stage's times and transfers. The time to reduce its gradients is added to its work. If
@@ -45,7 +45,7 @@ from tessel_core.placement.shortage import devices_text, in_flight_text, least_b
 from tessel_core.placement.steps import MAX_KEPT_PAIRS, Fold, Rows, StageLoads, Steps
 
 ReductionOf = Callable[[Stage], ReductionTime]
-"""Returns the time of the reduction over the devices of a stage."""
+"""Function from a stage to the time of the reduction over its devices."""
 FREE = ReductionTime(0.0, 0.0)
 
 
@@ -69,8 +69,9 @@ class ReplicaLoads(StageLoads):
 class ReplicaSearch(ChainSearch):
     """A search for the chain of least largest load, with one or several devices of a class per stage.
 
-    If the memory of a stage depends on its position, states also count stages. All chains end with the largest possible
-    number, so a chain of fewer stages starts with a number above 0. Devices without groups then come before all others.
+    If the memory of a stage depends on its position, a state also has the number of stages so far. A complete chain
+    always ends with the largest possible number. So a chain of fewer stages starts with a number above 0, as if it had
+    empty stages before the others.
     """
 
     def __init__(self, chains: ReplicatedChains, bits: Bits) -> None:
@@ -155,7 +156,7 @@ class ReplicatedChains(Chains):
 
     @cached_property
     def bound(self) -> float:
-        """Lower bound: the work spread over all devices, or the least load of a stage with the heaviest group."""
+        """Lower bound on the load, from the work spread over all devices, and from stages with only one group."""
         return max(self.priced.average, float(self._alone.max()))
 
     @property
@@ -176,7 +177,10 @@ class ReplicatedChains(Chains):
         return highest_load(self.pipeline) + slowest
 
     def _stages(self, *, first_only: bool = False) -> Iterator[Stage]:
-        """Yield stages with every number of devices of every class, that start at its first device or at each one."""
+        """Yield a stage for each class, first device, and number of devices.
+
+        With `first_only`, a stage always starts at the first device of its class.
+        """
         none = (0,) * len(self.pipeline.classes)
         for kind, most in enumerate(self.most_replicas):
             for first in range(1 if first_only else most):
@@ -193,7 +197,7 @@ class ReplicatedChains(Chains):
         return largest(self.pipeline)
 
     def measured(self, split: Split) -> Split:
-        """Return the split with the largest load of its stages."""
+        """Return the split with its load: the largest load of a stage."""
         return replace(split, load=max(map(self._load(split), sorted(set(split.device_of)))))
 
     def _load(self, split: Split) -> Callable[[int], float]:
@@ -298,7 +302,10 @@ def _evened(
 
 
 def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Placement:
-    """Place each stage on as few nodes as possible: wide stages first, each on the fullest node with enough room."""
+    """Return the placement with each stage on as few nodes as possible.
+
+    Wide stages come first, each on the fullest node with enough room.
+    """
     mesh, sets, place = problem.transfers.mesh, {each[0]: each for each in split.replicas}, dict[int, tuple[int, ...]]()
     for each in pipeline.classes:
         nodes: dict[int, list[int]] = {}
@@ -319,10 +326,12 @@ def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Plac
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, most_ideals: int, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Return a split and a bound of a problem with too many ideals, from fewer groups. It is proved if they meet.
+    """Return a pipeline and its best split, for a problem with too many ideals.
+
+    The pipeline has fewer groups if possible.
 
     Groups without cost are merged into neighbours. If they keep their memory, that is a restriction of the problem. If
-    they hold none, it is a relaxation.
+    they hold none, it is a relaxation. The split is proved optimal if it meets the bound of the relaxation.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
@@ -375,7 +384,7 @@ def _chains(
 
 @dataclass(frozen=True)
 class _Reductions:
-    """The times of reductions in a search, and the choice of the link for transfers."""
+    """The times of reductions in a search. `choose` selects the cost of a transfer among those of all links."""
 
     time_of: ReductionOf
     choose: Callable[[Iterable[float]], float]
@@ -420,7 +429,10 @@ def _part(
     choose: Callable[[Iterable[float]], float],
     light: frozenset[int] = frozenset(),
 ) -> Pipeline:
-    """Return the pipeline of one of several replicas."""
+    """Return the pipeline of one of several replicas. `choose` is as in `_Reductions`.
+
+    The operators `light` hold no memory.
+    """
     holds = np.array([i not in light for i in range(len(problem.graph.operators))], dtype=np.float64)
     memory = sums_of(pipeline.members, held_bytes(problem, replicas) * holds)
     kept = sums_of(pipeline.members, kept_further(problem, replicas) * holds)

@@ -18,11 +18,11 @@ _MIN_LOAD = 2.0**-900
 """Smallest load for which products and quotients keep all digits of floats."""
 
 Search = Callable[[Pipeline, Split | None], Best]
-"""Returns the best split of a pipeline. The second argument is a known split or None."""
+"""Function from a pipeline and a known split (or None) to the best split."""
 
 
 class Scalable(Protocol):
-    """A problem of which the unit of time can be changed."""
+    """A problem whose unit of time can be changed."""
 
     @property
     def largest(self) -> float:
@@ -32,7 +32,7 @@ class Scalable(Protocol):
         """Return the split with its load, computed without differences."""
 
     def near(self, load: float, exponent: int) -> Self:
-        """Return the problem in units of 2^exponent, without parts that no split of that load or less can have."""
+        """Return the problem in units of 2^exponent. Times that only splits of a larger load can have are left out."""
 
 
 Problem = TypeVar("Problem", bound=Scalable)

@@ -19,7 +19,7 @@ from tessel_core.rules.placement_referee import with_rounding
 _MAX_NAMES = 5
 
 Search = Callable[[Pipeline], Best]
-"""Returns the split of least largest load."""
+"""Function from a pipeline to the split of least largest load."""
 
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> PlacementReport:
@@ -111,7 +111,7 @@ def in_flight_text(problem: PlacementProblem) -> str:
 
 
 def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
-    """Describe the devices, as in "3 accelerators of 1,000 bytes"."""
+    """Return a description of the devices, such as "3 accelerators of 1,000 bytes"."""
     accelerators, groups = problem.accelerators, problem.transfers.groups
     memories = sorted({device.memory_capacity for device in accelerators if device.memory_capacity is not None})
     if of_memory and memories:
@@ -162,9 +162,9 @@ def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | No
 
 
 def of_memory(problem: PlacementProblem, pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline in which loads are bytes held on accelerators with limited memory. Other devices have none.
+    """Return the pipeline in which loads are bytes held on accelerators with limited memory.
 
-    Hosts keep their capacities.
+    Other devices have no load. Hosts keep their capacities.
     """
     return replace(pipeline, classes=tuple(_holds(problem, pipeline, each) for each in pipeline.classes), nets=())
 

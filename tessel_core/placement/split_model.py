@@ -30,9 +30,9 @@ class Resolution(Enum):
     this. Bytes of other models are rounded down, so a solution may not fit in memory, but bounds are valid.
     """
 
-    FINE = "so fine that only rounding errors are lost"
-    PRESOLVED = "as fine as sums that are presolved may be"
-    COARSE = "thousands in the objective"
+    FINE = "fine, only rounding errors are lost"
+    PRESOLVED = "as fine as presolve allows"
+    COARSE = "some thousand units in the objective"
 
     def units(self, parts: Sequence[Pipeline], upper: float) -> int:
         """Return the number of units in an upper bound on the objective, and in a capacity."""

@@ -46,7 +46,10 @@ _ANY_SETS = (
     _Phase("proving", 0.5, Resolution.PRESOLVED),
     _PROVING,
 )
-"""A contiguous first split is often the best already, and only FINE models can prove that."""
+"""The phases for chains and for any sets.
+
+The first split of a chain is often the best, which only FINE models prove.
+"""
 
 
 def best_split(
@@ -99,7 +102,7 @@ class _SplitSearch:
         return replace(self._best, complete=self._best.complete or self._best.is_optimal)
 
     def _raise_bounds(self) -> None:
-        """Raise the bounds by those that need a known split, once there is one."""
+        """Once a split is known, raise the bounds by the methods that need one."""
         if self._best.split is None or self._raised:
             return
         upper, self._raised = self._best.split.load, True

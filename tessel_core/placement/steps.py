@@ -16,7 +16,7 @@ from tessel_core.placement.pipeline import Floats, Pipeline
 Rows = NDArray[np.int64]
 """Row numbers of ideals."""
 Fold = Callable[[Floats, Floats], Floats]
-"""Combines the loads so far with the load of one more stage."""
+"""Function that combines the loads so far with the load of one more stage."""
 _ROWS_PER_BLOCK = 64
 """Number of target ideals per block, so that the block of pairs fits in the processor's cache."""
 MAX_KEPT_PAIRS = 12_000_000
@@ -32,7 +32,7 @@ class StageLoads:
         self._masks = [bit_set(net.groups, len(pipeline.members)) for net in pipeline.nets]
 
     def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """Return the times on a device of class `kind` at `position` from the end.
+        """Return the times on a device of class `kind` at `position` from the end, shaped (targets, sources).
 
         They are infinite if the class does not support a group, if memory does not fit, or if branches that must be
         kept apart meet.
@@ -61,7 +61,7 @@ class StageLoads:
         return time + further * self._ideals.kept if further else time
 
     def leaves(self, sources: Rows, targets: Rows) -> NDArray[np.bool_]:
-        """Return for which pairs the source is not a subset of the target."""
+        """Return whether the source is not a subset of the target, shaped (targets, sources)."""
         inner, outer = self._ideals.bits[sources], self._ideals.bits[targets]
         leaves = np.zeros((len(targets), len(sources)), dtype=bool)
         anywhere, everywhere = np.bitwise_or.reduce(inner, axis=0), np.bitwise_and.reduce(outer, axis=0)
@@ -70,12 +70,13 @@ class StageLoads:
         return leaves
 
     def transfers(self, sources: Rows, targets: Rows) -> Floats:
-        """Return the cost of the transfers of each stage. It is meaningless if I' is not a subset of I.
+        """Return the cost of the transfers of each stage, shaped (targets, sources).
 
         cut(I) + cut(I') - sum over nets that both cut of cost * (1 + [the net has no group in I less I'])
 
         The stage cuts each net that only one of the ideals cuts. A net that both cut is counted twice. The stage cuts
-        it if it has a group of the net, that is, unless both ideals have the same number of the net's groups.
+        it if it has a group of the net, that is, unless both ideals have the same number of the net's groups. The cost
+        is meaningless if I' is not a subset of I.
         """
         ideals = self._ideals
         total: Floats = np.add.outer(ideals.cut[targets], ideals.cut[sources])
@@ -98,7 +99,7 @@ class StageLoads:
         return total
 
     def _cut_somewhere(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return the nets that some of the ideals cut."""
+        """Return the nets that some of the ideals cut, as a bit set."""
         nets: NDArray[np.uint64] = np.bitwise_or.reduce(self._ideals.cut_nets[rows], axis=0)
         return nets
 
@@ -161,7 +162,7 @@ class Steps:
     def after(self, kind: int, position: int, so_far: Floats, wanted: NDArray[np.bool_], control: Control) -> Floats:
         """Return the least fold for each wanted row if the last stage is on class `kind` at `position` from the end.
 
-        Other rows have infinity.
+        `so_far` has the least fold for each row without that stage. Rows that are not wanted have infinity.
         """
         folds = np.full(len(self._rows), np.inf)
         sources = np.flatnonzero(np.isfinite(so_far))
@@ -192,7 +193,10 @@ class Steps:
         return np.asarray(self.fold(so_far[near], load).min(axis=1))
 
     def sources_of(self, kind: int, position: int, row: int) -> tuple[NDArray[np.int32], Floats]:
-        """Return the rows at which a stage may start that ends at `row`, and its loads at `position` from the end."""
+        """Return the rows at which a stage that ends at `row` may start, and the loads of these stages.
+
+        The stages are at `position` from the end.
+        """
         pairs = self._pairs(kind, row - row % _ROWS_PER_BLOCK)
         at = int(np.searchsorted(pairs.target, row))
         if at == len(pairs.target) or pairs.target[at] != row:
@@ -233,14 +237,17 @@ class Steps:
         return found
 
     def _window(self, kind: int, sources: Rows, targets: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the range of possible sources for each target, because the limit on the load also limits the work."""
+        """Return two positions for each target: its possible sources are from the first on and before the second.
+
+        The limit on the load also limits the work.
+        """
         slack = 1e-9 * (self._limit + float(self._ideals.work[-1]))
         done, wanted = self._ideals.work[sources], self._ideals.work[targets]
         first = np.searchsorted(done, wanted - self._priced.price[kind] * self._limit - slack)
         return first, np.searchsorted(done, wanted + slack, side="right")
 
     def _loads(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """Return the loads on a device of class `kind` at `position` from the end.
+        """Return the loads on a device of class `kind` at `position` from the end, shaped (targets, sources).
 
         They are infinite from the limit on, and if there is no such stage.
         """

@@ -49,7 +49,7 @@ def _network_of(graph: OperatorGraph) -> tuple[str, GraphSpec]:
 
 
 def _wired(groups: DeviceGroups) -> tuple[DeviceGroups, dict[str, int]]:
-    """Return the groups with their kinds, and the index of one group of each kind."""
+    """Return the groups with their kinds, and for each kind the index of one of its groups."""
     kinds, alike = list[str](), dict[tuple[str, Wires], str]()
     first = dict[str, int]()
     for group, members in enumerate(groups.members):

@@ -19,12 +19,12 @@ from tessel_core.scheduling.structure import (
 )
 
 _MAX_BLOCKS_FOR_ALL_SUBSETS = 4
-"""Largest number of blocks of a device for which the idle bound tries every subset of them."""
+"""If a device has at most this many blocks, the idle bound tries every subset of them."""
 
 
 @lru_cache(maxsize=32)
 def period_bound(plan: MicroBatchPlan) -> Fraction:
-    """Return a lower bound on the period per micro-batch in ticks, for every unroll.
+    """Return a lower bound on the period per micro-batch in ticks, for any number of micro-batches per period.
 
     It is the larger of two bounds. The first is the work of the busiest device. The second is Little's law: the memory
     x time that a micro-batch must hold on a device, divided by the capacity of the device.
@@ -34,10 +34,10 @@ def period_bound(plan: MicroBatchPlan) -> Fraction:
 
 @lru_cache(maxsize=32)
 def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
-    """Return a lower bound on the period per micro-batch that a schedule of N micro-batches can keep.
+    """Return a lower bound on the period per micro-batch of a repetend that repeats within N micro-batches.
 
-    Such a schedule repeats U < N micro-batches in a whole number of ticks. `bound` is a lower bound on the period per
-    micro-batch that holds for every U.
+    Such a repetend has U < N micro-batches, and its period is a whole number of ticks. `bound` is a lower bound on the
+    period per micro-batch of every repetend.
     """
     if bound.denominator < micro_batches:
         return bound
@@ -45,10 +45,12 @@ def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
 
 
 def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
-    """period >= work(A) + memory x time held outside A / capacity, for each device and clique A of blocks.
+    """Yield lower bounds on the period: work(A) + memory x time / capacity, for each device and clique A.
 
-    Blocks of A exclude each other in time. A block that shares a device with each of them cannot run beside any of
-    them. So on a clock that stops while A runs, a micro-batch still holds its memory for the time of those blocks.
+    A clique is a set of blocks of which no two run at the same time, because they share a device. It may be empty.
+    `memory x time` is the least that one micro-batch holds on the device while no block of A runs. It counts only
+    blocks that share a device with every block of A, because only these never run at the same time as A.
+
     Memory held is a multiple of the greatest common divisor of the blocks' memory, so the capacity is rounded down to
     such a multiple. A second form counts micro-batches: if each holds at least v for some time, at most capacity // v
     do so at once. [Little 1961]
@@ -72,7 +74,7 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
 
 
 def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = frozenset()) -> int:
-    """Return the least memory x time that one micro-batch holds on `device`, on a clock that stops for `clique`.
+    """Return the least memory x ticks that one micro-batch holds on `device` while no block of `clique` runs.
 
     It is the minimum over starts of sum(released x end) - sum(acquired x start), subject to the dependencies. Its dual
     is a minimum-cost flow from acquiring to releasing blocks, so the optimum is an exact integer.
@@ -89,7 +91,7 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
 
 
 def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
-    """Return the least duration of `hold` on a clock that stops for `clique`: the longest path from start to end."""
+    """Return the least ticks of `hold` in which no block of `clique` runs. They are the longest path through `hold`."""
     clock = _rivals_of_all(plan, clique, without=clique)
     between = longest_from(plan, hold.acquire, clock, lags=not clique)[hold.release]
     return clock[hold.acquire] + between + clock[hold.release]
@@ -98,7 +100,7 @@ def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[
 def _rivals_of_all(plan: MicroBatchPlan, blocks: Collection[int], without: Collection[int]) -> list[int]:
     """Return the duration of each block that shares a device with all of `blocks`, and 0 for all other blocks.
 
-    Blocks in `without` have 0 too.
+    Blocks in `without` get 0 too.
     """
     devices = [set(plan.blocks[b].devices) for b in blocks]
     return [
@@ -108,7 +110,10 @@ def _rivals_of_all(plan: MicroBatchPlan, blocks: Collection[int], without: Colle
 
 
 def _longest_flow(nodes: int, arcs: list[tuple[int, int, int]], supplies: dict[int, int]) -> int:
-    """Return the largest total length of a flow along `arcs` from positive `supplies` to negative ones."""
+    """Return the largest total length of a flow from nodes with positive `supplies` to nodes with negative ones.
+
+    `arcs` are triples (from, to, length).
+    """
     from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
     amount = sum(s for s in supplies.values() if s > 0)
@@ -125,7 +130,7 @@ def _longest_flow(nodes: int, arcs: list[tuple[int, int, int]], supplies: dict[i
 
 
 def _longest_flow_big(nodes: int, arcs: list[tuple[int, int, int]], supplies: dict[int, int]) -> int:
-    """Compute `_longest_flow` for numbers beyond 64 bits."""
+    """Return the same as `_longest_flow`, for numbers beyond 64 bits."""
     import networkx as nx
 
     graph: nx.DiGraph[int] = nx.DiGraph()
@@ -147,10 +152,11 @@ def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 
 
 def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
-    """Return the maximum of N x work + least head idle + least tail idle, over devices and subsets Q of their blocks.
+    """Return a lower bound on the makespan in ticks: the work of a device plus its idle time at both ends.
 
-    Before its first run of Q, a device can run only its other blocks. It idles while an ancestor of Q runs that
-    shares a device with each of those. The tail is the head of the reversed plan.
+    It is the maximum over devices, and over subsets Q of their blocks. Before its first run of Q, a device can run only
+    its other blocks. If an ancestor of Q shares a device with all of these, the device idles while that ancestor runs.
+    The idle time after the last run of Q is that of the reversed plan.
     """
     best = 0
     for d in range(len(plan.devices)):
@@ -165,7 +171,7 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 
 
 def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
-    """Yield all subsets of a few blocks, or else the blocks on at most k devices, for each k."""
+    """Yield all subsets if the device has few blocks, else, for each k, the blocks on at most k devices."""
     blocks = plan.blocks_on[device]
     if len(blocks) <= _MAX_BLOCKS_FOR_ALL_SUBSETS:
         for size in range(1, len(blocks) + 1):
@@ -177,11 +183,11 @@ def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
 
 
 def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
-    """Return a lower bound on the makespan from the number of micro-batches that fit a device, or 0 if all fit.
+    """Return a lower bound on the makespan in ticks from the micro-batches that fit a device at once, or 0 if all fit.
 
     Let each micro-batch hold at least v of a device's memory from the start of block a to the end of block r. Then at
-    most c = capacity // v micro-batches do so at once. Runs of one block are interchangeable, so assume that they
-    come in order of micro-batch. Then the acquire of m + c waits for the release of m, round after round.
+    most c = capacity // v micro-batches do so at once. Runs of one block are interchangeable, so assume that they come
+    in order of micro-batch. Then run m + c of block a waits for the end of run m of block r, for every m.
     """
     heads, tails = path_lengths(plan)
     longest = 0
@@ -224,19 +230,20 @@ class _Window:
         self.beside = work - self.between - self.after
         """Work of the device's blocks that follow a and are independent of r."""
         self.first = min(heads[b] for b in (*before, a))
-        """Least path to the start of a and of the device's blocks before it."""
+        """Longest path to the start of a, or to the start of a device's block before it, whichever is shorter."""
         self.last = min(tails[b] - duration[b] for b in (a, r, *following))
-        """Least path from the end of a, of r and of the device's blocks after a."""
+        """Longest path from the end of a, of r, or of a device's block after a, whichever is shortest."""
 
 
 def _round_by_round(window: _Window, micro_batches: int) -> int:
-    """Return the makespan if all acquires a(j) and releases r(j) start as early as these rules allow, c = `at_once`:
+    """Return the makespan if all runs start as early as these rules allow. a(j) is run j of block a, and c = `at_once`:
 
-    - Before a(j) the device does j + 1 runs of the blocks before a, j runs of a, and j - c + 1 runs of the blocks up
-      to the releases that it waits for.
+    - Before a(j), the device does j + 1 runs of the blocks before a, j runs of a, and j - c + 1 runs of r and of the
+      blocks between a and r.
     - a(j) starts after r(i) ends, for i = j - c, and then after the j - i - c runs of a, and of r, in between.
-    - r(j) ends one hold after a(j) starts, and after the j - i runs of r and j - i - c + 1 runs of a since r(i) ended.
-    - After r(i) ends, N - 1 - i runs of r, N - i - c of a and N - i of the blocks after r are still to come.
+    - r(j) ends at least `hold` ticks after a(j) starts. It also ends after the j - i runs of r and the j - i - c + 1
+      runs of a that follow the end of r(i).
+    - After r(i) ends, N - 1 - i runs of r, N - i - c runs of a, and N - i runs of the blocks after r remain.
     """
     w, c, count = window, window.at_once, micro_batches
     pair, whole = w.acquire + w.release, w.acquire + w.between + w.release

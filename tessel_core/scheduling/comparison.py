@@ -1,6 +1,7 @@
-"""Comparison of several schedules with a reference schedule. All have the same number of micro-batches.
+"""Comparison of several schedules with a reference schedule, for the same number of micro-batches.
 
-If every plan gives the number of samples per micro-batch, all pairs run the same samples and times are per sample.
+If every plan gives its samples per micro-batch, the schedules are for the same number of samples instead, and times are
+per sample.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ MAX_NAME_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A schedule that a user made by hand, as an entry of a comparison. It does not change after it was added."""
+    """A schedule that a user made by hand, as an entry of a comparison.
+
+    It is a copy, so later edits do not change it.
+    """
 
     plan: MicroBatchPlan
     starts: tuple[tuple[int, ...], ...]
@@ -58,7 +62,7 @@ class Made:
         return report
 
     def solve(self, control: Control) -> ScheduleReport:
-        """Return the referee's report. Raises InputError with the first rule that the schedule breaks."""
+        """Return a report on the schedule. Raises InputError with the first rule that the schedule breaks."""
         return evaluate(self.schedule, BY_HAND)
 
     @property
@@ -73,11 +77,12 @@ Pair = Question | Made
 
 @dataclass(frozen=True)
 class Comparison:
-    """Pairs (plan, scheduler) with one unit of time and one number of micro-batches, in the order of their charts.
+    """Pairs (plan, scheduler) to compare, in the order of their charts. All plans have the same unit of time.
 
-    Plans that give their samples per micro-batch share the number of samples instead. With twice the samples per
-    micro-batch, a plan has half as many micro-batches. A pair whose scheduler does not apply, or whose schedule does
-    not fit, may be in the list. Its answer says why there is no schedule.
+    The pairs have the same number of micro-batches. But if all plans give their samples per micro-batch, the pairs have
+    the same number of samples. Then a plan with twice the samples per micro-batch has half as many micro-batches. A
+    pair whose scheduler does not apply, or whose schedule does not fit, may be in the list. Its answer says why there
+    is no schedule.
 
     Raises InputError if the units of time or the numbers differ, if a pair occurs twice, or if there are too many.
     """
@@ -108,13 +113,13 @@ class Comparison:
             raise InputError(f"plan {pair.plan.name}", f"{units}: one time axis needs one unit")
         wanted = _with_equal_samples(pair, first.plan, first.micro_batches).micro_batches
         if pair.micro_batches != wanted:
-            beside = f"beside {first.micro_batches} of {first.plan.name}"
-            why = f"has {counted(pair.micro_batches, 'micro-batch')}, but {beside} it needs {wanted}"
+            match = f"to match {first.micro_batches} of {first.plan.name}"
+            why = f"has {counted(pair.micro_batches, 'micro-batch')}, but needs {wanted} {match}"
             raise InputError(f"plan {pair.plan.name}", why)
 
     @property
     def micro_batches(self) -> int | None:
-        """Number of micro-batches of all pairs, or of the pair with the smallest micro-batches. None without pairs."""
+        """Number of micro-batches of the pairs, the largest if they differ. None if there are no pairs."""
         return max((pair.micro_batches for pair in self.pairs), default=None)
 
     @property
@@ -125,7 +130,7 @@ class Comparison:
     def with_pair(self, pair: Pair) -> Comparison:
         """Return the list with one more pair at the end. The pair gets the number of micro-batches of the list.
 
-        Raises InputError if the pair is in the list already or does not suit it.
+        Raises InputError if the pair is in the list already, has another unit of time, or cannot get this number.
         """
         pair = self._suited(pair)
         if pair in self.pairs:
@@ -134,7 +139,7 @@ class Comparison:
         return replace(self, pairs=(*self.pairs, pair))
 
     def _suited(self, pair: Pair) -> Pair:
-        """Return the pair with the list's number of samples."""
+        """Return the pair with the number of samples or micro-batches that all pairs of the list have."""
         first = self.pairs[0] if self.pairs else pair
         return _with_equal_samples(pair, first.plan, first.micro_batches)
 
@@ -161,9 +166,9 @@ class Comparison:
         return replace(self, names={pair: text for pair, text in names.items() if text})
 
     def with_micro_batches(self, micro_batches: int) -> Comparison:
-        """Return the same pairs with another number of micro-batches, as the property `micro_batches` counts them.
+        """Return the same pairs with `micro_batches` for the pair that has the most, and equal samples for the others.
 
-        Raises InputError if the samples are not a whole number of micro-batches of some pair.
+        Raises InputError if these samples are not a whole number of micro-batches of some pair.
         """
         finest = max(self.pairs, key=lambda pair: pair.micro_batches)
         now = {pair: _with_equal_samples(pair, finest.plan, micro_batches) for pair in self.pairs}
@@ -205,7 +210,7 @@ class Answer:
     report: ScheduleReport | None = None
     complaint: str = ""
     begun: bool = True
-    """False if the search stopped before it had begun with this pair."""
+    """False if the search was stopped before it reached this pair."""
 
     @classmethod
     def to(cls, pair: Pair, control: Control | None = None) -> Answer:
@@ -227,19 +232,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row of a comparison. Amounts are in the plans' units, or None if there is nothing to measure."""
+    """One row of a comparison.
+
+    Memory and times are in the plans' units. None means that there is no schedule to measure.
+    """
 
     label: str
     is_reference: bool
     plan: str
     work: Fraction
-    """Ticks of work on all devices, per sample or per micro-batch, as `each` says."""
+    """Ticks of work on all devices, per sample or per micro-batch (see `each`)."""
     each: str
     """The word "sample" if work and periods are per sample, else "micro-batch"."""
     outcome: str
-    """The result in two or three words."""
+    """The result in two or three words, such as "does not fit"."""
     period: Fraction | None = None
-    """Period in ticks per sample or per micro-batch. The field `each` tells which. The same holds for the bound."""
+    """Period in ticks per sample or per micro-batch (see `each`). `period_bound` has the same unit."""
     period_ratio: float | None = None
     """Period of the reference / period of this row. Above 1 means faster."""
     period_bound: Fraction | None = None
@@ -248,7 +256,7 @@ class Row:
     """Makespan of the reference / makespan of this row. Above 1 means faster."""
     makespan_bound: int | None = None
     time_each: Fraction | None = None
-    """Makespan in ticks, per sample or per micro-batch."""
+    """Makespan in ticks divided by the number of samples or micro-batches (see `each`)."""
     idle: IdleSplit | None = None
     """Idle time of the whole schedule."""
     steady_idle: IdleSplit | None = None
@@ -259,7 +267,7 @@ class Row:
     wall_s: float | None = None
     why_none: str = ""
     jittered: Jittered | None = None
-    """Makespans when durations vary."""
+    """Makespans under random durations."""
 
 
 def compare(comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | None = None) -> tuple[Row, ...]:
@@ -278,13 +286,13 @@ def compare(comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | 
 
 
 def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
-    """Return the schedules of the answers, in order, also those that exceed a capacity."""
+    """Return the schedule of each answer that has one, in order. Schedules that exceed a capacity are included."""
     reports = (answer.report for answer in answers)
     return tuple(each.drawable for each in reports if each is not None and each.drawable is not None)
 
 
 def opposed(comparison: Comparison, answers: Sequence[Answer], ticked: Collection[int] = ()) -> tuple[int, int] | None:
-    """Choose two pairs whose schedules are drawn beside each other: the reference, and the shortest other schedule.
+    """Return the indices of two pairs to draw beside each other: the reference, and the shortest other schedule.
 
     Schedules that fit come before schedules that do not. If the user has ticked pairs, the choice is among these. A
     single ticked pair is compared with the reference. The result is None if there are not two schedules.

@@ -30,7 +30,7 @@ class CountPoint:
 
     pair: Question
     micro_batches: int
-    """Number of micro-batches of the pair with the smallest micro-batches. All pairs run the same samples."""
+    """Number of micro-batches of the pair that has the most. All pairs run the same number of samples."""
     answer: Answer
 
     @property
@@ -40,7 +40,10 @@ class CountPoint:
         return None if report is None or report.drawable is None else float(IdleSplit.of(report.drawable).idle)
 
     def time_each(self, *, per_sample: bool = False) -> Fraction | None:
-        """Return the makespan per micro-batch in ticks, or per sample if the plan gives its samples per micro-batch."""
+        """Return the makespan in ticks divided by `micro_batches`, or by the samples with `per_sample`.
+
+        None if there is no schedule.
+        """
         report = self.answer.report
         of = self.pair.micro_batches * (self.pair.plan.samples or 1) if per_sample else self.micro_batches
         return None if report is None or report.makespan is None else Fraction(report.makespan, of)
@@ -68,18 +71,18 @@ class CountSweep:
         return sum(1 for count in self.counts for pair in self.pairs if self._at(pair, count))
 
     def _at(self, pair: Question, count: int) -> Question | None:
-        """Return the pair with the samples of `count` micro-batches of the pair with the most.
+        """Return the pair with as many samples as `count` micro-batches of the pair with the most micro-batches.
 
-        None if they do not divide.
+        None if these samples are not a whole number of micro-batches.
         """
         most = max(each.micro_batches for each in self.pairs)
         number, rest = divmod(count * pair.micro_batches, most)
         return None if rest else replace(pair, micro_batches=number)
 
     def solve(self, control: Control) -> tuple[CountPoint, ...]:
-        """Solve all points and deliver each at once.
+        """Solve all points, and deliver each to `control` as soon as it is known.
 
-        Published orders come first, because they are not searched. Within both kinds, small counts come first.
+        Published orders come first, because they need no search. Within both kinds, small counts come first.
         """
         points: list[CountPoint] = []
         searched = [pair.scheduler not in BASELINES for pair in self.pairs]
@@ -94,7 +97,7 @@ class CountSweep:
 
 
 def lines_of(pairs: tuple[Question, ...], points: Iterable[CountPoint]) -> tuple[tuple[CountPoint, ...], ...]:
-    """Group the points by pair, in their order."""
+    """Return one tuple of points for each pair, in the order of `pairs`."""
     lines: dict[Question, list[CountPoint]] = {replace(pair, micro_batches=1): [] for pair in pairs}
     for point in points:
         lines[replace(point.pair, micro_batches=1)].append(point)
@@ -118,7 +121,7 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityRange:
-    """Range of useful capacities: from the least one with a schedule to twice one at which a fast schedule fits."""
+    """Range of capacities worth trying: from the least that allows a schedule to twice what a fast schedule needs."""
 
     least: int
     most: int
@@ -128,7 +131,7 @@ class CapacityRange:
 
     @classmethod
     def of(cls, plan: MicroBatchPlan, control: Control) -> CapacityRange:
-        """Compute the range of a plan. The search for the least capacity takes a fraction of a second."""
+        """Compute the range for a plan. The search for the least capacity takes a fraction of a second."""
         from tessel_core.cpsat import Effort
         from tessel_core.scheduling.search.capacity import least_capacity
         from tessel_core.scheduling.search.quick import quick_repetends
@@ -149,12 +152,15 @@ class CapacityRange:
 
     @property
     def step(self) -> float:
-        """Step of a slider over the range: one unit if there are few of them, else a hundredth of the range."""
+        """Step of a slider over the range: one unit if the range has few units, else a hundredth of the range."""
         few = self.divisor == 1 and self.most <= _MAX_WHOLE_STEPS
         return 1.0 if few else (self.most - self.least) / self.divisor / 100
 
     def spread(self, chosen: tuple[float, float], points: int) -> tuple[int, ...]:
-        """Return up to `points` evenly spaced capacities between the two chosen ends, which are included."""
+        """Return up to `points` evenly spaced capacities in memory units, from one chosen end to the other.
+
+        `chosen` has both ends in the unit shown to the user.
+        """
         least, most = (min(self.most, max(self.least, round(end * self.divisor))) for end in chosen)
         steps = max(1, min(points - 1, most - least))
         return tuple(dict.fromkeys(least + (most - least) * i // steps for i in range(steps + 1)))
@@ -162,17 +168,17 @@ class CapacityRange:
 
 @dataclass(frozen=True, slots=True)
 class MemorySweep:
-    """The shortest period of a plan at several capacities. Each search has `config.time_limit` seconds."""
+    """A plan, and the capacities at which to search its shortest period, for `config.time_limit` seconds each."""
 
     plan: MicroBatchPlan
     capacities: tuple[int, ...]
     config: TesselConfig
 
     def solve(self, control: Control) -> tuple[MemoryPoint, ...]:
-        """Solve all points from the largest capacity down, and deliver each at once.
+        """Solve all points from the largest capacity down, and deliver each to `control` as soon as it is known.
 
-        A point is delivered again if a smaller capacity yields a shorter period. A proved repetend that still fits
-        needs no new search, because less memory never allows a shorter period.
+        A point is delivered again if the search at a smaller capacity finds a shorter period. If a repetend is proved
+        optimal, smaller capacities that it fits need no search, because less memory never allows a shorter period.
         """
         points: dict[int, MemoryPoint] = {}
         for capacity in sorted(self.capacities, reverse=True):
@@ -193,7 +199,7 @@ def latest_points(delivered: Iterable[MemoryPoint]) -> tuple[MemoryPoint, ...]:
 
 
 def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None:
-    """Return the point of a smaller capacity if it follows from `points`. None if it needs a search."""
+    """Return the point of `capacity` if it follows from `points` of larger capacities. None if it needs a search."""
     for point in points:
         fits = point.status is Status.PROVED_OPTIMAL and point.peak is not None and point.peak <= capacity
         if fits or point.status is Status.INFEASIBLE:
@@ -202,9 +208,9 @@ def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None
 
 
 def _improved(points: Collection[MemoryPoint], new: MemoryPoint) -> list[MemoryPoint]:
-    """Return points that `new` improves: their periods are longer, although it needs less memory.
+    """Return the points whose periods are longer than that of `new`, with its period.
 
-    They get its period.
+    Its period is valid for them, because their capacities are larger.
     """
     better = []
     for point in points:

@@ -31,24 +31,21 @@ BY_HAND = "hand"
 _MAX_FREE_RUNS = 4_000
 """Largest number of free runs in one model."""
 _MAX_PRESOLVED_RUNS = 1_000
-"""In larger models, presolve and linear relaxations take longer than they gain."""
+"""Larger models are solved without presolve and linear relaxations, which take longer than they gain."""
 _LOADING_SHARE = 0.25
-"""Fraction of the time limit for which beams wait until their kernels are compiled.
-
-The CP-SAT model needs no kernels.
-"""
+"""Longest wait for the compiled kernels of the beam search, as a fraction of the time limit."""
 _MAX_NARROW_WIDTH = 300
-"""Beams that are wider than this may prove a bound."""
+"""Beams of at most this width only look for a shorter schedule. Wider beams may also prove a bound."""
 _MAX_GAP_FOR_PROOF = 100
 """If bound and incumbent are at most this many ticks apart, wide beams look for a schedule halfway between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A completed schedule that keeps its pins."""
+    """A completed schedule that keeps its pins: the starts or the order of pinned runs."""
 
     report: ScheduleReport
-    """Report that compares the schedule with all schedules of its plan.
+    """Report whose bound holds for all schedules of the plan, with or without the pins.
 
     Its `reason` says whether a shorter schedule with the same pinned runs exists.
     """
@@ -70,7 +67,7 @@ class _FromZero(Incumbent):
 
 
 class _Beam(NamedTuple):
-    """A beam search for a schedule that ends by `limit`."""
+    """Inputs of a beam search for a schedule that ends by `limit` ticks."""
 
     width: int
     backwards: bool
@@ -123,7 +120,10 @@ class Finish:
         return Completion(replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=history), bound)
 
     def _completed(self, starts: IntColumn, effort: Effort, control: Control) -> tuple[IntColumn, int]:
-        """Return the best starts and the bound. Beams run first, then one model of all free runs."""
+        """Return the starts of the best schedule, shaped (micro-batches, blocks), and the lower bound in ticks.
+
+        Beams run first, then one model of all free runs.
+        """
         from tessel_core.scheduling.search.runs_model import minimise_from
 
         bound = self._bound()
@@ -140,10 +140,10 @@ class Finish:
         return incumbent.starts, incumbent.bound
 
     def _beams(self, incumbent: Incumbent, control: Control) -> None:
-        """Run wider and wider beams, forward from the start and backward from the end of the schedule. Each beam looks
-        for a schedule that is shorter than the incumbent.
+        """Run wider and wider beams, forward from the start and backward from the end of the schedule.
 
-        Narrow beams find such a schedule quickly. Wide beams may prove that there is none.
+        Each beam looks for a schedule that is shorter than the incumbent. Narrow beams find one quickly. Wide beams may
+        prove that there is none.
         """
         from tessel_core.scheduling.kernels.warm import warm_in_time
         from tessel_core.scheduling.search.beam_search import BeamSearch
@@ -179,12 +179,12 @@ class Finish:
 
     @property
     def _pinned_starts(self) -> dict[Run, int]:
-        """Return the starts of the pinned runs. Empty if only their order is kept."""
+        """Return the start of each pinned run in ticks. Empty if only the order of pinned runs is kept."""
         return {} if self.by_order else {(b, m): self.starts[m][b] for b, m in self.pins}
 
     @property
     def _orders(self) -> list[tuple[Run, Run]]:
-        """Return the pairs of consecutive pinned runs on each device. Empty unless only their order is kept."""
+        """Return the pairs of consecutive pinned runs on each device. Empty if their starts are kept."""
         if not self.by_order:
             return []
         lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())
@@ -202,7 +202,8 @@ class Finish:
     def _bound(self) -> int:
         """Return a lower bound on the makespan in ticks.
 
-        It is the bound of all schedules, or the longest path from the start of a pinned run if that is larger.
+        It is the bound for all schedules or, if larger, the start of a pinned run plus the longest path from there to
+        the end.
         """
         if self.by_order:
             return self._least

@@ -24,9 +24,9 @@ class LineUp:
 
 
 def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[[str], object]) -> LineUp:
-    """Return the pairs of a network, published schedules first. `config_of` maps a scheduler's name to its options.
+    """Return the pairs to compare for a network, published schedules first.
 
-    On X forms, half of the `micro_batches` run in each direction.
+    `config_of` maps a scheduler's name to its options. On X forms, half of the `micro_batches` run in each direction.
 
     Raises InputError if the network is unknown, or if terms or the number of micro-batches are out of range.
     """
@@ -47,7 +47,7 @@ def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[
 
 
 def forms_for_schedulers(plans: Mapping[str, MicroBatchPlan]) -> dict[str, str]:
-    """Choose a form for each published schedule. It is the first form whose plan suits the schedule.
+    """Map the name of each published schedule to the first form whose plan suits it.
 
     Schedules published for split backward passes prefer a form that has them. Schedules that no form suits are left
     out.

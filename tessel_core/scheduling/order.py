@@ -21,7 +21,7 @@ Shape = TypeVar("Shape")
 
 
 def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run]) -> IntColumn:
-    """Return the earliest starts, shaped (micro-batches, blocks), if each device keeps the given order.
+    """Return the earliest starts in ticks, shaped (micro-batches, blocks), if each device keeps the given order.
 
     `order` lists every run once, with predecessors before successors. Only the order on each device matters. Raises
     ValueError if a run is missing, occurs twice, or comes before one of its predecessors.
@@ -68,7 +68,8 @@ def numbered_runs(blocks: Iterable[int], micro_batches: int) -> list[Run]:
 def merge_device_orders(plan: MicroBatchPlan, device_orders: Sequence[Sequence[Run]]) -> list[Run]:
     """Merge the orders of the devices into one order of all runs, with predecessors first.
 
-    Every run occurs in one device's order. Raises AssertionError if the orders deadlock, which is a bug of the caller.
+    Each run occurs in exactly one of `device_orders`, even if it occupies several devices. Raises AssertionError if the
+    orders deadlock, which is a bug of the caller.
     """
     waiting = [deque(order) for order in device_orders]
     merged: list[Run] = []
@@ -106,9 +107,9 @@ def published(
 ) -> Scheduler:
     """Build a scheduler that runs a published order and reports whether it fits in memory.
 
-    `find` returns the structure of the plan for `order`, or a string on why the plan does not suit. If `needs` is
-    given, the string continues the sentence "`needs`, but …". `order` lists every run once, with predecessors before
-    successors.
+    `find` returns the structure of a plan that `order` needs, such as its stages, or a string that says why the plan
+    does not suit. If `needs` is given, the string continues the sentence "`needs`, but …". `order` lists every run
+    once, with predecessors before successors.
     """
 
     def objection(plan: MicroBatchPlan) -> str:

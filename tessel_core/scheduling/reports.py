@@ -26,7 +26,7 @@ _MAX_NAMED_GROUPS = 4
 
 
 def report_on(schedule: Schedule, bound: int, reason: str = "") -> ScheduleReport:
-    """Return the report on a valid schedule. `bound` is a lower bound on the makespan."""
+    """Return the report on a valid schedule. `bound` is a lower bound on the makespan in ticks."""
     return ScheduleReport(
         status=Status.PROVED_OPTIMAL if schedule.makespan <= bound else Status.FEASIBLE,
         solution=schedule,
@@ -40,7 +40,7 @@ def report_on(schedule: Schedule, bound: int, reason: str = "") -> ScheduleRepor
 
 
 def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
-    """Return the report on a published schedule: feasible, optimal if it meets the bound, or too large for memory."""
+    """Return the report on a published schedule. It is infeasible if the schedule exceeds the memory of a device."""
     schedule = Schedule.from_starts(plan, starts, find_steady_state(starts - starts.min()))
     profile = MemoryProfile.of(schedule)
     if not any(profile.excess):
@@ -60,9 +60,10 @@ def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
 
 
 def _over(plan: MicroBatchPlan, excess: Sequence[int]) -> str:
-    """Name the devices that exceed their capacity, and by how much.
+    """Return a text that lists the devices that exceed their capacity, and by how much.
 
-    Consecutive devices with equal excess form a group. After the first groups, the rest is only counted.
+    `excess` has one value per device. Consecutive devices with equal excess form a group. The first groups are named,
+    and all other devices are only counted.
     """
     shown = [show_memory(more, plan.memory_unit) if more else "" for more in excess]
     groups = [list(alike) for amount, alike in groupby(range(len(shown)), key=shown.__getitem__) if amount]
@@ -106,15 +107,15 @@ def evaluate_file(file: ScheduleFile) -> ScheduleReport:
 
 
 def caveat(workers: int, *controls: Control, cut_short: bool = False) -> str:
-    """Return a sentence if the search was cancelled, or if its result depends on the speed of the machine. Else "".
+    """Return a note if the search was cancelled, or if its result depends on the speed of the machine.
 
-    The first of `controls` belongs to the whole search, the others to its phases. `cut_short` is true if the clock
-    stopped a part of a phase.
+    The note is empty otherwise. The first of `controls` belongs to the whole search, the others to its phases.
+    `cut_short` is true if the clock stopped a part of a phase.
     """
     if any(control.cancelled for control in controls):
         return STOPPED
     if workers == 1 and (cut_short or any(control.stopped for control in controls)):
-        what = "the time limit struck" if controls[0].stopped else "a phase used up its share of the time limit"
+        what = "the time limit was reached" if controls[0].stopped else "a phase used up its share of the time limit"
         return f"{what}: not reproducible"
     return ""
 

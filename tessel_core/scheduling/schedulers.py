@@ -151,7 +151,10 @@ class Question:
 
     @property
     def search(self) -> Question:
-        """The question with defaults for options that only select among results. It identifies the search."""
+        """The question with defaults for options that only select among results.
+
+        Two questions have the same `search` if one search answers both.
+        """
         return replace(self, config=without_selection(self.config))
 
     def about(self, objective: str) -> Question:
@@ -159,7 +162,7 @@ class Question:
         return replace(self, config=replace(self.config, objective=objective)) if self.objective else self
 
     def answered_by(self, report: ScheduleReport) -> ScheduleReport:
-        """Return a report of the same search for the objective of this question."""
+        """Convert a report of the same search to the objective and the options of this question."""
         return replace(report.about(self.objective or report.objective_name), config=self.config)
 
     def settled_by(self, report: ScheduleReport) -> bool:

@@ -13,10 +13,11 @@ _MAX_UNROLL = 16
 
 
 def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int | None = None) -> SteadyState | None:
-    """Return the longest steady state, with `period` and `unroll` if they are given.
+    """Return the longest steady state of `starts`, or None if nothing repeats.
 
-    `starts` is shaped (micro-batches, blocks). Without a given `period`, a steady state counts only if it contains a
-    complete instance of the repetend. Smaller unrolls win ties.
+    `starts` is shaped (micro-batches, blocks). `period` and `unroll` fix the values of the steady state if they are
+    given. Without a given `period`, a steady state counts only if it contains a complete instance of the repetend. The
+    length is the number of micro-batches beyond two unrolls. Smaller unrolls win ties.
     """
     candidates: list[SteadyState] = []
     unrolls = range(1, min(_MAX_UNROLL, len(starts) - 1) + 1) if unroll is None else [unroll]
@@ -38,9 +39,9 @@ def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int 
 
 
 def _longest_stretch(steps: IntColumn) -> tuple[int, int, int] | None:
-    """Return (first, last, value) of the longest sequence of one non-negative value.
+    """Return the first index, last index and value of the longest sequence of equal values >= 0 in `steps`, or None.
 
-    Of equally long ones, the first.
+    The first of equally long sequences wins.
     """
     ends = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
     stretches = ((first, beyond - 1, int(steps[first])) for first, beyond in pairwise(ends) if steps[first] >= 0)
@@ -48,7 +49,7 @@ def _longest_stretch(steps: IntColumn) -> tuple[int, int, int] | None:
 
 
 def holds_instance(starts: IntColumn, steady: SteadyState) -> bool:
-    """Return whether some window of one period contains each block of `unroll` micro-batches."""
+    """Return whether, in some period of the steady state, each block runs `unroll` times."""
     pattern = starts[steady.first_micro_batch : steady.first_micro_batch + steady.unroll]
     k = (pattern - pattern.min()) // steady.period
     turns = (steady.last_micro_batch - steady.first_micro_batch + 1) // steady.unroll

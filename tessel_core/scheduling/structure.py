@@ -13,10 +13,10 @@ from tessel_core.model.checks import joined
 def longest_to(
     plan: MicroBatchPlan, weight: Sequence[int], quantum: int = 1, *, lags: bool = True, backwards: bool = False
 ) -> list[int]:
-    """Return the longest path to the start of each block, or `backwards`, from its end.
+    """Return the length of the longest path to the start of each block, or from its end if `backwards`.
 
-    A path sums the `weight` of other blocks, and lags. Weights and paths are in quanta (units of several ticks). Lags
-    are rounded down to them.
+    The length is the sum of the `weight` of the other blocks on the path and, with `lags`, of its lags. Weights and
+    lengths are in quanta of `quantum` ticks. Lags are rounded down to quanta.
     """
     before = plan.successors if backwards else plan.predecessors
     longest = [0] * len(plan.blocks)
@@ -27,9 +27,9 @@ def longest_to(
 
 
 def path_lengths(plan: MicroBatchPlan, quantum: int = 1) -> tuple[list[int], list[int]]:
-    """Return two longest paths of each block: to its start, and from its start to the end of the micro-batch.
+    """Return two lists with the longest path of each block: to its start, and from its start to the micro-batch's end.
 
-    Lengths are in quanta, to which durations and lags are rounded down.
+    Lengths are in quanta of `quantum` ticks, to which durations and lags are rounded down.
     """
     duration = [block.duration // quantum for block in plan.blocks]
     after = longest_to(plan, duration, quantum, backwards=True)
@@ -45,7 +45,7 @@ def longest_from(
     lags: bool = True,
     ends: Collection[int] = (),
 ) -> dict[int, int]:
-    """Return the longest path from the end of `first` to the start of each block after it.
+    """Return the length of the longest path from the end of `first` to the start of each block that depends on it.
 
     Paths do not pass through `ends`. Weights, lags and quanta are as in `longest_to`.
     """
@@ -63,7 +63,7 @@ def longest_from(
 
 @dataclass(frozen=True, slots=True)
 class MemoryInterval:
-    """`amount` of memory held from the start of block `acquire` to the end of block `release`."""
+    """An `amount` of memory that a micro-batch holds from the start of block `acquire` to the end of `release`."""
 
     acquire: int
     release: int
@@ -72,7 +72,7 @@ class MemoryInterval:
 
 @lru_cache(maxsize=256)
 def memory_intervals_on(plan: MicroBatchPlan, device: int) -> tuple[MemoryInterval, ...]:
-    """Split the memory of a device's blocks into intervals, each from an acquiring block to a later releasing block.
+    """Return intervals whose sum is the memory of a device's blocks, each from an acquiring to a later releasing block.
 
     The amounts are a saturating flow from acquiring to releasing blocks, which every well-formed plan has.
     """
@@ -106,7 +106,7 @@ def _paired_by_flow(plan: MicroBatchPlan, acquires: list[int], releases: list[in
 
 
 def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int:
-    """Return the least memory that a micro-batch holds on `device` during an interval.
+    """Return the least memory that one micro-batch holds on `device` from the start to the end of an interval.
 
     It is the sum over all memory intervals that contain the given one.
     """
@@ -122,10 +122,10 @@ def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int
 
 
 def tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
-    """Yield sets of blocks of which none can get far ahead of another.
+    """Yield sets of blocks that limited memory ties together: no block can run far ahead of another one in the set.
 
     A successor cannot get ahead of its predecessor. On a device with limited memory, an acquiring block cannot get far
-    ahead of its releasing block.
+    ahead of its releasing block. Each set has two or more blocks.
     """
     import networkx as nx
 
@@ -140,7 +140,7 @@ def tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
 
 
 def all_tied(plan: MicroBatchPlan) -> list[int]:
-    """Return all blocks that memory ties to others, and the blocks between them."""
+    """Return all blocks that memory ties to others (see `tied_by_memory`), and the blocks on paths between them."""
     tied = sum(1 << b for each in tied_by_memory(plan) for b in each)
     before = 0
     for b in range(len(plan.blocks)):
@@ -159,15 +159,18 @@ def part_of(plan: MicroBatchPlan, blocks: Collection[int]) -> MicroBatchPlan:
 
 
 def independent_parts(plan: MicroBatchPlan) -> tuple[tuple[int, ...], ...]:
-    """Return the connected components of the plan's graph, ordered by their first blocks."""
+    """Return the connected components of the plan's graph, as block indices.
+
+    Components are ordered by their first blocks.
+    """
     return joined(len(plan.blocks), [(before, after) for before, after, _ in plan.arcs])
 
 
 def find_mirror(plan: MicroBatchPlan) -> dict[int, int]:
-    """Map each block of one half of the plan to its mirror image, where device d becomes n - 1 - d.
+    """Map each block of the second half of a plan to its mirror image in the first half: device d becomes n - 1 - d.
 
-    The map is empty if the plan has no mirror image. If images start together, the rules of one half imply those of
-    the other, so only half the plan has to be solved.
+    The map is empty if the plan has no mirror image. If images start together, the rules of one half imply those of the
+    other, so only half the plan has to be solved.
     """
     halves = independent_parts(plan)
     if len(halves) != 2 or len(halves[0]) != len(halves[1]):

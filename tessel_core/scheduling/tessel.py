@@ -66,7 +66,7 @@ class TesselConfig:
 def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, control: Control) -> ScheduleReport:
     """Search for the shortest period and the shortest makespan, each with a schedule and a bound.
 
-    The objective does not affect the search. It only selects the schedule of which the report speaks.
+    The objective does not affect the search. It only selects the schedule that the report describes.
 
     The method is that of [Lin et al., Tessel, HPCA 2024], with modulo scheduling by CP-SAT in place of the enumeration
     in phase 1.
@@ -128,7 +128,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
 def _shorten_period(
     search: PeriodSearch, lists: Callable[[], Portfolio], phase: Control, control: Control
 ) -> Portfolio | None:
-    """Run phase 1. If the kernels load in time, use list schedules too and return their portfolio."""
+    """Run phase 1. If the kernels load in time, use list schedules too and return their portfolio, else None."""
     if search.proved or not _kernels_ready(control.part(max(phase.remaining_s, _MIN_LOADING_S))):
         search.go_on(phase, ready=False)
         return None
@@ -141,7 +141,10 @@ def _shorten_period(
 
 
 def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, control: Control) -> None:
-    """Spend the remaining time on the makespan. Close the lists to circles when `last_s` seconds are left."""
+    """Spend the remaining time on the makespan.
+
+    With `last_s` seconds left, look for a shorter period by repeating long list schedules.
+    """
     portfolio.run(control.part(control.remaining_s - last_s))
     search.close_long(portfolio.lists, control)
     if last_s:
@@ -151,10 +154,10 @@ def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, cont
 def _shortest_and_steady(
     completion: Completion, found: FoundPeriod, sequential: int
 ) -> tuple[Schedule, Schedule | None]:
-    """Return the shortest schedule and the steady one, which are the same if possible.
+    """Return the shortest schedule and the steady one, which are the same schedule if possible.
 
-    There is no steady schedule if repeating the whole shortest schedule is faster, or if the sequential schedule is as
-    short. Both mean that there are too few micro-batches to repeat.
+    The steady one is None if there are too few micro-batches to repeat: if repeating the whole shortest schedule is
+    faster, or if the sequential schedule is as short.
     """
     completion.keep_shortest()
     incumbent, steady = completion.incumbent, completion.steady

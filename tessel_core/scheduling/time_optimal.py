@@ -74,7 +74,7 @@ class _Search:
         self.incumbent, self.effort, self.control = incumbent, effort, control
         self.plan = incumbent.plan
         self.quantum = 1 if incumbent.runs <= _MAX_EXACT_RUNS else quanta(self.plan.busiest_work)[0]
-        """Ticks per unit of CP-SAT. Above 1, the model has a coarse copy of the plan, and only its order is used."""
+        """Ticks per unit of CP-SAT. Above 1, only the order of runs in the solution is used."""
         self.coarse = quantised(self.plan, self.quantum)
 
     def run(self) -> None:
@@ -84,7 +84,10 @@ class _Search:
                 step()
 
     def _reorder(self) -> None:
-        """Reverse neighbouring runs by tabu search. It helps with many runs of many lengths, where CP-SAT does not."""
+        """Reverse neighbouring runs by tabu search.
+
+        It helps with many runs of different durations, where CP-SAT does not.
+        """
         from tessel_core.scheduling.search.order_search import shorten
 
         effort = self.effort.within(self.effort.seconds * _REORDER_SHARE)
@@ -96,7 +99,7 @@ class _Search:
         from tessel_core.scheduling.search.runs_model import RunsModel
 
         incumbent, exact = self.incumbent, self.quantum == 1
-        # On a coarse plan, the horizon has room for rounding.
+        # A coarse plan needs a longer horizon, because durations are rounded.
         horizon = incumbent.makespan // self.quantum + (0 if exact else len(self.plan.blocks))
         model = RunsModel(self.coarse, incumbent.micro_batches, horizon)
         model.hint(incumbent.starts // self.quantum)
@@ -115,7 +118,7 @@ class _Search:
                 incumbent.raise_bound(min(incumbent.makespan, round(answer.bound)), "all runs")
 
     def _offer(self, starts: IntColumn, by: str) -> None:
-        """Time the order of a schedule exactly, and offer the result to the incumbent."""
+        """Compute the earliest starts in the order of a schedule, and offer them to the incumbent."""
         self.incumbent.offer(compacted(Schedule.from_starts(self.plan, starts)), by)
 
 

@@ -22,7 +22,7 @@ from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 
 _MAX_RATIO = 1 - 1e-12
-"""A move is an improvement if the ratio of objectives is below this, so that rounding errors do not count."""
+"""A move is an improvement if new / old objective is below this, so that rounding errors do not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 
 _UNITS = 1_000_000
-"""Integer units for METIS in the sum of all times, and in the largest transfer."""
+"""METIS's integer weights divide the sum of all times into this many units, and the largest transfer too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,11 @@ BY_ORDER = Placer(
 
 
 def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """best[m][j] = min over i <= j of max(best[m - 1][i], transfers at i, time of groups i ... j - 1 on device m).
+    """Return the best division of the order of groups into one stage per accelerator, in the order of devices.
 
-    Transfers overlap with work, as PipeDream has it; the report counts them as the problem does.
+    best[m][j] = min over i <= j of max(best[m - 1][i], transfers at i, time of groups i ... j - 1 on device m)
+
+    Transfers overlap with work, as in PipeDream. The report counts them as the problem does.
     """
     pipeline = chain_of(problem)
     devices = sorted(((device, each) for each in pipeline.classes for device in each.devices), key=itemgetter(0))
@@ -67,7 +69,7 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
 
 
 def _transfers(pipeline: Pipeline) -> Floats:
-    """Return the cost of the nets that a cut at each position cuts."""
+    """Return the cost of the nets that a cut before each group cuts, and 0 for a cut at the end."""
     changes = np.zeros(len(pipeline.members) + 1)
     for net in pipeline.nets:
         changes[min(net.groups) + 1] += net.cost

@@ -60,8 +60,8 @@ class LatencyModel:
     """Variables and constraints. Positions 0, 1 … are subgraphs in the order of their starts.
 
     `reached[v][p]` means that operator v is in the subgraph at position p or after it. `inside[u][p]` means that unit u
-    is in it. These positions never decrease along the flow, so subgraphs do not wait for each other in a cycle.
-    Conversely, any placement without such a cycle has an order like this.
+    is in the subgraph at position p. These positions never decrease along the flow, so subgraphs do not wait for each
+    other in a cycle. Conversely, any placement without such a cycle has an order like this.
     """
 
     def __init__(self, task: LatencyTask, ticks: Ticks, limit: int) -> None:
@@ -94,7 +94,7 @@ class LatencyModel:
         self.model.minimize(self.total)
 
     def slots(self, value: Callable[[cp_model.IntVar], int]) -> Slots:
-        """Return the slot of each unit in a solution."""
+        """Return the slot of each unit in a solution, in which `value` returns the value of a variable."""
         task, taken, slot_at = self.task, dict.fromkeys(self.task.accelerators, 0), list[int]()
         for p in self._positions:
             device = next(d for d, on in self.device[p].items() if value(on))
@@ -106,7 +106,10 @@ class LatencyModel:
         return self.model.new_int_var(0, self.limit, name)
 
     def _devices(self) -> list[dict[int, Literal]]:
-        """Return a map from device to literal for each position. It is fixed if devices are alike with one subgraph."""
+        """Return, for each position, a map from each device to the literal that the subgraph is on it.
+
+        If devices are alike and have one subgraph each, the literals are constants.
+        """
         task = self.task
         if task.is_uniform:
             return [{task.accelerators[p]: self.model.new_constant(1)} for p in self._positions]
@@ -173,7 +176,10 @@ class LatencyModel:
         return [math.floor(each * self._units_in_a_byte) for each in self.task.memory]
 
     def minimize_memory(self) -> cp_model.IntVar:
-        """Minimise the memory of accelerators instead, and return its variable. Operators must hold whole bytes."""
+        """Minimise the largest memory of an accelerator instead of the latency. Return its variable.
+
+        Operators must hold whole bytes.
+        """
         most = sum(self._held)
         largest = self.model.new_int_var(0, most, "largest")
         for d in self.task.accelerators:
@@ -245,7 +251,7 @@ class LatencyModel:
                     self.model.add_bool_or([home.negated(), there, leaves])
 
     def _far(self) -> tuple[dict[tuple[int, int], Literal], dict[tuple[int, int], Literal]]:
-        """Return variables like `enters` and `leaves` that only count transfers from and to other devices."""
+        """Return maps like `enters` and `leaves`, whose literals only count transfers from and to other devices."""
         same = {pair: self._on_one_device(*pair) for pair in combinations(self._positions, 2)}
         received = {key: self.model.new_bool_var(f"received {key}") for key in self.enters}
         sent = {key: self.model.new_bool_var(f"sent {key}") for key in self.enters}

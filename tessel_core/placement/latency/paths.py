@@ -18,7 +18,7 @@ from tessel_core.placement.latency.task import HOST, Slots
 
 
 class Paths:
-    """Adds the ways of operators to a model."""
+    """Adds to a model the way of each operator (see the docstring of this module)."""
 
     def __init__(self, built: LatencyModel, ticks: Ticks) -> None:
         self._built, self._task = built, built.task

@@ -30,7 +30,7 @@ _SEED = Option("Seed", "Seed of the random choices", 0, 2**31 - 1)
 
 @dataclass(frozen=True, slots=True)
 class LatencyGreedyConfig:
-    """Number of subgraphs that the problem allows per device. The greedy makes one."""
+    """Number of subgraphs that the problem allows per device. The greedy placer makes one."""
 
     subgraphs: int = option(1, _SUBGRAPHS)
 

@@ -90,10 +90,10 @@ class Timed:
 
 
 def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
-    """Return the starts and finishes of subgraphs. Subgraphs that start at the same time come in the order in which
-    they wait for each other.
+    """Return a split with the starts and finishes of its subgraphs in ticks.
 
-    Exact times, rounded to ticks, satisfy the model's constraints, because its costs are rounded down.
+    Subgraphs that start at the same time come in the order in which they wait for each other. Exact times, rounded to
+    ticks, satisfy the model's constraints, because its costs are rounded down.
     """
     done = [0] * len(task.unit_of)
     runs = list[tuple[int, int, int]]()

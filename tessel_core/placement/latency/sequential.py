@@ -26,7 +26,7 @@ from tessel_core.placement.pipeline import Floats, Pipeline, has_unplaceable, wi
 from tessel_core.placement.steps import StageLoads
 
 _ROWS_PER_BLOCK = 128
-"""Number of target ideals per block."""
+"""Number of ideals for which the table is filled at once."""
 _MAX_STATES = 400
 """Largest number of states (numbers of used subgraphs per class).
 
@@ -34,9 +34,9 @@ With more states, which come from many classes of devices, the table is too larg
 """
 _HOST_STEP = -1
 _Stage = tuple[NDArray[np.int64], int]
-"""A stage of a chain: its groups, and its device class, or the host for a single group."""
+"""A stage of a chain: its groups, and the class of its device. The class is HOST for a single group on a host."""
 _MAX_SOURCES = 256
-"""Largest number of sources of a stage. The sources with the least time over all states are tried."""
+"""Largest number of ideals before which a stage is tried. Those with the least time over all states are tried."""
 _ORDERS_PER_ROUND, _MAX_ROUNDS = 20, 50
 """Number of random orders per round, and largest number of rounds."""
 
@@ -46,16 +46,17 @@ def sequential_splits(
 ) -> Iterator[Slots]:
     """Yield the valid splits with the least sum of stage times, one for each number of subgraphs.
 
-    best[n][I] = min(best[n less a c][I'] + stage I less I' on c over ideals I' in I,
-                     best[n][I less v] + v on a host)
+    best[n][I] = min(best[n - c][I'] + stage I less I' on c over ideals I' within I, best[n][I less v] + v on a host)
 
-    The sum is the latency of a sample if nothing runs in parallel. If there are more ideals than `most_ideals`, only
-    those along some orders are searched. With `more_than` ideals or fewer, there is no search. Training has no such
-    chain, because a backward operator stays with its forward operator.
+    Here n has the number of used subgraphs of each class, and n - c has one of class c less. The sum is the latency of
+    a sample if nothing runs in parallel. If there are more ideals than `most_ideals`, only those along some orders are
+    searched. With `more_than` ideals or fewer, there is no search. Training has no such chain, because a backward
+    operator stays with its forward operator.
     """
     if task.problem.graph.is_training or not task.accelerators:
         return
-    costs = task.moved if task.pays_transfers else [each / 2 for each in task.moved]  # a delay counts at both ends
+    # The program counts each transfer at both of its ends, but a delay must count once.
+    costs = task.moved if task.pays_transfers else [each / 2 for each in task.moved]
     pipeline = within_memory(pipeline_of(task.problem, costs))
     if has_unplaceable(pipeline):
         return
@@ -97,7 +98,7 @@ def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
 class _Program:
     """The table `best[state][ideal]`. A state is the number of used subgraphs of each class of accelerators.
 
-    Ideals are in order of their memory, so the possible sources of a stage are consecutive.
+    Ideals are in order of their memory, so the ideals before which a stage may start are consecutive.
     """
 
     def __init__(self, task: LatencyTask, pipeline: Pipeline, bits: Bits) -> None:
@@ -139,7 +140,7 @@ class _Program:
         return True
 
     def _host_steps(self) -> list[list[tuple[int, int]]]:
-        """Return, for each ideal, the ideals with one group less and that group. Only groups for hosts count."""
+        """Return, for each ideal, pairs (ideal without one group, that group). Only groups that hosts support count."""
         bits, count = self._ideals.bits, len(self._pipeline.members)
         # Zobrist hashing: the key of an ideal is the XOR of the random numbers of its groups.
         numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
@@ -215,7 +216,10 @@ def _less(used: tuple[int, ...], position: int) -> tuple[int, ...]:
 
 
 def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots | None:
-    """Assign stages to devices of their class by first fit, the largest first. Return None if one does not fit."""
+    """Return the slot of each unit. Stages go to devices of their class by first fit, the largest stage first.
+
+    Return None if a stage does not fit.
+    """
     slots = [HOST] * len(task.units)
     room = {device: task.capacity[device] for device in task.accelerators}
     taken: dict[int, list[int]] = {device: [] for device in task.accelerators}

@@ -34,7 +34,7 @@ def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) ->
 
 
 def greedy_split(task: LatencyTask) -> Slots | None:
-    """Return the greedy split, which has one subgraph per device, or None if a unit fits on no device."""
+    """Return the slots of the greedy split, with one subgraph per device, or None if a unit fits on no device."""
     single = LatencyTask(task.problem, 1)
     slots = _fill(single)
     if slots is None:
@@ -47,7 +47,7 @@ def greedy_split(task: LatencyTask) -> Slots | None:
 
 
 def _fill(task: LatencyTask) -> Slots | None:
-    """Fill accelerators with units in one order of the flow, until the next does not fit. The rest runs on hosts.
+    """Return the slot of each unit after filling accelerators in one order of the flow. The rest runs on hosts.
 
     As published, an accelerator is closed at the first unit that exceeds its remaining memory, and a unit that exceeds
     the whole memory goes to the host [Tarnawski et al., NeurIPS 2020, appendix F]. Unlike the published program, units
@@ -75,7 +75,7 @@ def _order(task: LatencyTask) -> tuple[int, ...]:
 
 
 def critical_path(task: LatencyTask) -> float:
-    """Return the longest path through the graph, with every operator on its fastest device and free transfers."""
+    """Return the time of the longest path, with every operator on its fastest device and free transfers."""
     graph, devices = task.problem.graph, task.problem.devices
     done = [0.0] * len(graph.operators)
     for v in topological_order(graph.predecessors):

@@ -39,7 +39,7 @@ class LatencyTask:
             on = [each for each in problem.devices if allowed is None or each.name in allowed]
             if all(operator.time_on(each.kind) is None for each in on):
                 kinds = " or ".join(dict.fromkeys(each.kind for each in on)) or CPU
-                why = f"fits nowhere: it has no time on a device of kind {kinds} for it"
+                why = f"fits nowhere: no device of kind {kinds} has a time for it"
                 raise InputError(f"operator {operator.name}", why)
 
     @cached_property
@@ -61,7 +61,7 @@ class LatencyTask:
 
     @cached_property
     def accelerators(self) -> tuple[int, ...]:
-        """Devices that are not hosts."""
+        """Indices of the devices that are not hosts."""
         return tuple(i for i, device in enumerate(self.problem.devices) if not device.is_host)
 
     @property

@@ -12,10 +12,11 @@ from tessel_core.scheduling.structure import independent_parts
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The blocks of each stage. The blocks of stage s run on `devices[s]`, which may have other stages too.
+    """The blocks of each pipeline stage. Stage s runs on device `devices[s]`, which may have other stages too.
 
-    If stages are on disjoint groups of devices, `devices` has the first device of each group. `backward` is empty for
-    inference. `weight[s]` is None if the backward pass of stage s is not split.
+    `forward`, `backward` and `weight` have one block index per stage. If stages are on disjoint groups of devices,
+    `devices` has the first device of each group. `backward` is empty for inference. `weight[s]` is None if the backward
+    pass of stage s is not split.
     """
 
     devices: tuple[int, ...]
@@ -30,9 +31,7 @@ class Chain:
 
     @property
     def split(self) -> bool:
-        """Whether every backward pass is split into two blocks, for input gradients (input half) and weight gradients
-        (weight half).
-        """
+        """Whether each backward pass is split into two halves, for input gradients and for weight gradients."""
         return bool(self.weight) and None not in self.weight
 
     def whole_backward(self, stage: int) -> list[int]:
@@ -70,7 +69,7 @@ def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> C
 
 
 def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
-    """Return a chain as `find_chain` does, but require that every stage has its own device."""
+    """Return a chain, or a reason why there is none, as `find_chain` does. Every stage must have its own device."""
     chain = find_chain(plan, blocks)
     return "a device holds more than one forward block" if isinstance(chain, Chain) and not chain.straight else chain
 
@@ -80,7 +79,7 @@ Stages = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 def find_stages(plan: MicroBatchPlan) -> Stages | str:
-    """Return the plan as a row of stages with one forward block each, or one sentence on why it is not one.
+    """Return the plan as a sequence of stages with one forward block each, or one sentence on why it is not one.
 
     A stage may have several backward blocks, with backward blocks of other stages in between. This happens if a stage
     ends inside a layer, so that tensors go back and forth between two stages.
@@ -167,7 +166,10 @@ def _why_not_line(plan: MicroBatchPlan, blocks: list[int]) -> str:
 
 
 def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -> str:
-    """Return which of `blocks` depends on one of `others`. Published orders run `others` after or beside `blocks`."""
+    """Return a sentence if one of `blocks` depends on one of `others`, else an empty string.
+
+    Published orders run `others` after `blocks`, or independently of them.
+    """
     mask = sum(1 << b for b in others)
     for b in blocks:
         if plan.ancestors[b] & mask:
@@ -178,11 +180,14 @@ def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -
 
 
 def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chain | str:
-    """Assign each weight half to the first stage on its device that the backward pass reaches once the half may run."""
+    """Return the chain with its weight halves, or one sentence on why a half belongs to no stage.
+
+    A weight half belongs to the first stage on its device that the backward pass reaches once the half may run.
+    """
     weights: list[int | None] = [None] * len(chain.devices)
     mask = sum(1 << b for b in chain.backward)
     for w in weight:
-        # Its ancestors among the backward blocks are the first blocks of the backward chain.
+        # The backward blocks that precede a weight half are the first blocks of the backward chain.
         reached = len(weights) - (plan.ancestors[w] & mask).bit_count()
         stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices[:1]), -1)
         if stage < 0 or weights[stage] is not None:

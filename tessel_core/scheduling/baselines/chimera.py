@@ -9,16 +9,16 @@ from tessel_core.scheduling.order import Run, published
 
 
 def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int) -> list[Run]:
-    """Return the order in which both directions run 1F1B's slots.
+    """Return the order in which both directions run the slots of 1F1B.
 
-    The slots never collide on an even number p of devices [Li 2021, figure 3]. Units of p/2 micro-batches per direction
-    follow each other after their work, 2p slots (direct concatenation). A micro-batch of the plan is one micro-batch
-    in each direction.
+    The slots never collide on an even number p of devices [Li 2021, figure 3]. A unit is p/2 micro-batches in each
+    direction, which have work for 2p slots. Each unit starts 2p slots after the one before (direct concatenation). A
+    micro-batch of the plan is one micro-batch in each direction.
     """
     devices = len(chains[0].devices)
     rank = {b: i for i, b in enumerate(plan.topological_order)}
     slots = [row for chain in chains for row in slots_of_1f1b(chain, micro_batches)]
-    # In 1F1B micro-batches follow each other after 2 slots, and so units of p/2 after p slots. Add the missing p.
+    # In 1F1B each micro-batch starts 2 slots after the one before, so units of p/2 start p slots apart. Add p slots.
     table = sorted((slot + devices * (m // (devices // 2)), rank[b], m, b) for slot, b, m in slots)
     return [(b, m) for _, _, m, b in table]
 

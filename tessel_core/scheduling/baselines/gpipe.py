@@ -21,7 +21,7 @@ def _find_late(plan: MicroBatchPlan) -> set[int] | str:
 def _order(plan: MicroBatchPlan, late: set[int], micro_batches: int) -> list[Run]:
     """Return all forward passes in order of micro-batch, then all backward passes in reverse [Huang 2019, figure 2c].
 
-    Both run as wavefronts: block by block down the pipeline, with one micro-batch behind the other.
+    Both are ordered as wavefronts: each micro-batch is one block behind the one before it.
     """
     depth = longest_to(plan, [1] * len(plan.blocks), lags=False)
 

@@ -20,7 +20,7 @@ def _find_loop(plan: MicroBatchPlan) -> Chain | str:
 
 
 def _count_objection(plan: MicroBatchPlan, micro_batches: int) -> str:
-    """Return why a number of micro-batches does not divide into groups of one micro-batch per device, or ""."""
+    """Return why the micro-batches cannot be grouped by the number of devices, or an empty string if they can."""
     chain = find_chain(plan)
     assert isinstance(chain, Chain)
     group = len(set(chain.devices))
@@ -38,8 +38,9 @@ def _rounds(chain: Chain) -> int:
 def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of interleaved 1F1B on p devices with v stages each.
 
-    Groups of p micro-batches visit a device's v stages one after another, and backward in reverse. Device d runs
-    2(p - 1 - d) + (v - 1)p forward passes before its first backward pass [Narayanan 2021, figure 4 below, section 2.2].
+    The forward passes of p micro-batches run on a device's first stage, then on its second stage, and so on. Backward
+    passes run in the reverse order of stages. Device d runs 2(p - 1 - d) + (v - 1)p forward passes before its first
+    backward pass [Narayanan 2021, figure 4 below, section 2.2].
     """
     rounds, p = _rounds(chain), len(set(chain.devices))
     turns = [turn for _ in range(micro_batches // p) for turn in range(rounds) for _ in range(p)]

@@ -28,7 +28,7 @@ def _order(plan: MicroBatchPlan, stages: Stages, micro_batches: int) -> list[Run
     """Return the order in which each stage, after a warmup, alternates a forward pass and all of its backward blocks.
 
     The orders cannot deadlock. On the k-th stage from the end, the backward pass of micro-batch m comes after the
-    forward pass of m + k - 1. On earlier stages, that waits only for backward passes up to micro-batch m - 2.
+    forward pass of m + k - 1. The stage before it runs that forward pass right after its backward pass of m - 2.
     """
     orders = []
     for s, (forward, backward) in enumerate(stages):
@@ -58,7 +58,7 @@ def _split(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
 
 
 def _find_narrow_chain(plan: MicroBatchPlan) -> Chain | str:
-    """Return the chain of stages that remains without the all-device blocks, or why 1F1B+ does not suit."""
+    """Return the chain of stages that remains without the all-device blocks, or why 1F1B+ does not apply."""
     wide, narrow = _split(plan)
     if not wide or len(plan.devices) == 1:
         return "1F1B+ adds blocks that run on all devices to 1F1B, but this plan has none"

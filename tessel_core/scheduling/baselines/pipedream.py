@@ -18,8 +18,8 @@ def _find_return_chain(plan: MicroBatchPlan) -> Chain | str:
 def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of DistIR's simulation in unit time steps.
 
-    In each step, a stage runs a backward pass after a forward pass and the reverse, or the same kind again if the other
-    is not ready. The lowest micro-batch comes first. Passes that a step makes ready run in the next step at the
+    In each time step, a stage switches between forward and backward, or repeats the last kind if the other is not
+    ready. The lowest micro-batch comes first. Passes that become ready in a time step run in the next one at the
     earliest. On the first stage all forward passes are ready at once, so stage s of p holds min(N, 2 (p - s) - 1)
     micro-batches.
     """

@@ -11,7 +11,10 @@ from tessel_core.scheduling.schedulers import Scheduler
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: NoOptions, control: Control) -> ScheduleReport:
-    """Start each micro-batch when the previous one has ended, with its blocks as early as dependencies allow."""
+    """Return the report on the schedule in which each micro-batch starts when the previous one has ended.
+
+    The blocks of a micro-batch start as early as dependencies allow.
+    """
     return report_baseline(plan, one_after_the_other(plan).expand(micro_batches).starts)
 
 

@@ -1,6 +1,7 @@
 """ZB-V, V-Half and V-Min: pipelines in a V, down the devices and up again, with split backward passes.
 
-Publications draw them in slots, and every pass takes one slot. Only the order of the slots is used here.
+Each device has two stages, called chunks. Publications draw these schedules in slots, and every pass takes one slot.
+Only the order of the slots is used here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tessel_core.scheduling.baselines.chain import Chain, find_chain, with_split
 from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published
 
 _PERIOD_SLOTS = 6
-"""Slots from one micro-batch to the next: each device runs three passes of two chunks."""
+"""Slots from one micro-batch to the next: each device runs three passes for each of its two chunks."""
 
 Slots = dict[Run, int]
 
@@ -38,10 +39,10 @@ def _in_slots(slots: Slots) -> list[Run]:
 
 
 def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run], most_held: int) -> Slots:
-    """Assign slots to the runs of `order`, and put the weight halves that it lacks where a device would idle.
+    """Return slots for the runs of `order` and for weight halves that it lacks, which run where a device would idle.
 
     Runs start as early as the order on their device allows. The activations of a chunk are held from its forward pass
-    to its weight half. No device holds more than `most_held` of them.
+    to its weight half. No device holds the activations of more than `most_held` chunks.
     """
     own: dict[int, list[Run]] = {device: [] for device in chain.devices}
     for b, m in order:
@@ -93,7 +94,7 @@ def _zb_v_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[
     """Return the handcrafted order of ZB-V [Qi 2024, section 6].
 
     Its steady phase alternates a forward pass, an input half and a weight half of each chunk. It needs 2p - 1
-    micro-batches. With fewer, weight halves go where devices would idle instead.
+    micro-batches on p devices. With fewer, weight halves run where devices would idle instead.
     """
     devices = len(chain.devices) // 2
     planned = max(micro_batches, 2 * devices - 1)
@@ -106,7 +107,10 @@ def _zb_v_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[
 
 
 def _blocks(chain: Chain, device: int, micro_batches: int) -> list[int]:
-    """Return the sequence of blocks of a device for at least 2p - 1 micro-batches. Names end in the chunk, 0 or 1."""
+    """Return the sequence of blocks of a device for at least 2p - 1 micro-batches.
+
+    Local names such as f0 end in the chunk: 0 is on the way down, and 1 is on the way up.
+    """
     devices = len(chain.devices) // 2
     second, below = 2 * devices - 1 - device, devices - device
     f0, b0, w0 = chain.forward[device], *chain.whole_backward(device)
@@ -131,11 +135,11 @@ ZB_V = published(
 def _v_half_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of V-Half, which holds the activations of p/2 + 1 micro-batches [Qi 2024, arXiv 2405.15362].
 
-    In its building block, forward passes of first chunks and input halves of second chunks move to the next device
-    after two slots, and all other passes after one.
+    In its building block, a micro-batch reaches the next device after two slots in forward passes of first chunks and
+    in input halves of second chunks, and after one slot in all other passes.
     """
     p = len(chain.devices) // 2
-    pause = 0 if p % 2 else 3  # keeps two passes out of one slot if the number of devices is even
+    pause = 0 if p % 2 else 3  # without it, two passes would share a slot if p is even
     first = [(2 * s, 6 * p - 2 + pause - s) for s in range(p)]
     second = [(p - 1 + s, 7 * p - 3 + pause - 2 * s) for s in range(p, 2 * p)]
     return _repeated(plan, chain, first + second, micro_batches, most_held=2 * ((p + 2) // 2))
@@ -154,10 +158,10 @@ V_HALF = published(
 def _v_min_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of V-Min, which holds the activations of p/3 + 4/3 micro-batches [Qi 2024, arXiv 2405.15362].
 
-    In its building block, every pass moves to the next device after one slot.
+    In its building block, a micro-batch reaches the next device after one slot in every pass.
     """
     p = len(chain.devices) // 2
-    pause = 0 if p % 3 else 2  # keeps two passes out of one slot if the number of devices is a multiple of three
+    pause = 0 if p % 3 else 2  # without it, two passes would share a slot if p is a multiple of three
     block = [(s, 4 * p - 1 + pause - s) for s in range(2 * p)]
     return _repeated(plan, chain, block, micro_batches, most_held=2 * ((p + 4) // 3))
 
@@ -177,9 +181,9 @@ def _repeated(
 ) -> list[Run]:
     """Return the order of a repeated building block, with shortened warmup and cooldown.
 
-    `block[s]` has the slots of the forward pass and the input half of stage s. Weight halves fill the gaps. Passes of
-    warmup and cooldown then move to idle slots, as long as that shortens the schedule. No device holds the activations
-    of more than `most_held` chunks. In between, the building block stays unchanged.
+    `block[s]` has the slots of the forward pass and the input half of stage s. Weight halves fill the gaps. Then passes
+    of warmup and cooldown are moved to idle slots, as long as that shortens the schedule. No device holds the
+    activations of more than `most_held` chunks. Between warmup and cooldown, the building block stays unchanged.
     """
     slots: Slots = {}
     for stage, pair in enumerate(block):
@@ -195,7 +199,7 @@ def _repeated(
 
 
 def _reordered(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int) -> Slots:
-    """Move the passes of warmup and cooldown earlier, and the weight halves of cooldown to where devices idle."""
+    """Return slots with earlier passes of warmup and cooldown. Weight halves of the cooldown run where devices idle."""
     moved = _moved_earlier(plan, chain, slots, most_held)
     cooldown = max(slot for run, slot in moved.items() if run[0] == chain.forward[0])
     weights = set(chain.weight)
@@ -204,7 +208,7 @@ def _reordered(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int)
 
 
 def _gaps_for_weights(plan: MicroBatchPlan, chain: Chain, slots: Slots) -> Slots:
-    """Assign each weight half to the first idle slot of its device, in order of the input halves."""
+    """Return a slot for each weight half: the first idle slot of its device, in order of the input halves."""
     busy = {(plan.blocks[b].devices[0], slot) for (b, _), slot in slots.items()}
     weight_of = dict(zip(chain.backward, chain.weight, strict=True))
     gaps: Slots = {}
@@ -222,10 +226,10 @@ def _gaps_for_weights(plan: MicroBatchPlan, chain: Chain, slots: Slots) -> Slots
 
 
 def _moved_earlier(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int) -> Slots:
-    """Move each run of warmup and cooldown to the first idle slot of its device after its predecessors.
+    """Return slots in which each run of warmup and cooldown is in its device's first idle slot after its predecessors.
 
-    A forward pass moves only if its device then holds at most `most_held` activations. Warmup ends with the first
-    stage's first input half, and cooldown begins with the first stage's last forward pass.
+    A forward pass moves only if its device then holds the activations of at most `most_held` chunks. Warmup ends with
+    the first stage's first input half, and cooldown begins with the first stage's last forward pass.
     """
     moved = dict(slots)
     warm, cold = slots[chain.backward[0], 0], max(slots[run] for run in slots if run[0] == chain.forward[0])

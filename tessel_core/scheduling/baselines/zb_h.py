@@ -8,15 +8,15 @@ from tessel_core.scheduling.order import Run, merge_device_orders, published
 
 
 def _find_split_chain(plan: MicroBatchPlan) -> Chain | str:
-    """Return the plan as a chain of stages on their own devices with split backward passes, or why it is not one."""
+    """Return the chain of stages, each on its own device with a split backward pass, or why there is none."""
     return with_split_backward(find_straight_chain(plan))
 
 
 def _order_with_late_weights(plan: MicroBatchPlan, chain: Chain, micro_batches: int, extra: int) -> list[Run]:
     """Return the order in which stage s of p first runs p - s + min(p - 1 - s, extra) forward passes.
 
-    Then backward and forward passes alternate. Each weight half follows the input half of the micro-batch that is
-    s + min(s, extra) later. So no stage holds more than p + extra activations.
+    Then backward and forward passes alternate. Each weight half runs after the input half of a later micro-batch, which
+    is s + min(s, extra) after its own. So no stage holds more than p + extra activations.
     """
     stages = len(chain.devices)
     orders = []
@@ -33,7 +33,7 @@ def _order_with_late_weights(plan: MicroBatchPlan, chain: Chain, micro_batches: 
 def _h1_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of ZB-H1 [Qi 2024, section 2.1].
 
-    Forward passes and input halves are those of 1F1B. Weight halves are so late that every stage holds as many
+    Forward passes and input halves are those of 1F1B. Weight halves are delayed until every stage holds as many
     activations as the first one.
     """
     return _order_with_late_weights(plan, chain, micro_batches, extra=0)
@@ -53,7 +53,7 @@ def _h2_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Ru
     """Return the order of ZB-H2, which holds 2p - 1 activations [Qi 2024, section 2.2].
 
     Stage s of p starts with 2(p - s) - 1 forward passes and ends with 2s + 1 weight halves, so the schedule is a
-    parallelogram. It needs 2p - 1 micro-batches. With fewer, it goes as far from ZB-H1 as they allow.
+    parallelogram. It needs 2p - 1 micro-batches. With fewer, the order lies between those of ZB-H1 and ZB-H2.
     """
     stages = len(chain.devices)
     return _order_with_late_weights(plan, chain, micro_batches, extra=min(stages - 1, max(0, micro_batches - stages)))

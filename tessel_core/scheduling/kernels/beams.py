@@ -4,20 +4,20 @@ A partial schedule ("beginning") contains runs in order of their starts. A step 
 its predecessors, memory and the pinned runs allow. The beam keeps the beginnings with the least score, which is the sum
 of a lower bound on the end of each device. Memory depends on the order of runs on a device only.
 
-A *sole* block excludes all other blocks in time and holds no memory. A beginning is dropped without loss if:
+A *sole* block shares a device with every other block and holds no memory. A beginning is dropped without loss if:
 
-- another beginning with the same runs dominates it, because every completion of this one also completes the other;
+- another beginning with the same runs dominates it: every completion of the dropped one also completes the other;
 - it starts a run so late that another run could have run before it [Giffler, Thompson 1960];
-- it starts a sole run that could have started at an earlier time when all devices were free, with all later runs
-  delayed, and no pinned run lies in between;
+- it starts a sole run that could have started earlier, at a time when all devices were free, by delaying all later
+  runs, and no pinned run lies in between;
 - it starts a sole run without successors, although an equally long sole run without predecessors is still missing;
 - it cannot end in time.
 
 Why nothing is lost: among all schedules that end in time, choose one with the least sum of starts of sole runs,
 weighted by length. Among these choose the least sum for sole runs without predecessors, and then for all other runs.
-Moving a run forward, or swapping two sole runs of equal length, would reduce one of these sums. So none of its
-beginnings is dropped, except in favour of one that dominates it. If the beam dies out and dropped no other beginning,
-no schedule exists.
+Moving a run forward, or swapping two sole runs of equal length, would reduce one of these sums. So no beginning of the
+chosen schedule is dropped, except in favour of one that dominates it. If the beam dies out and dropped beginnings only
+for these reasons, no schedule exists.
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
 class Pins(NamedTuple):
-    """Pinned runs in rows per device, in order of their starts. A run is the number micro-batch · blocks + block."""
+    """Pinned runs, and what they mean for other runs. A run is the number micro-batch · blocks + block.
+
+    Device d has the pinned runs `row[d]` … `row[d + 1] - 1`, in order of their starts. `start`, `end`, `memory` and
+    `free` have one entry for each of them.
+    """
 
     row: IntColumn
     start: IntColumn
     end: IntColumn
     memory: IntColumn
     free: IntColumn
-    """Ticks before the start of each pinned run in which its device has no pinned run."""
+    """Ticks before the start of the pinned run in which its device has no pinned run."""
     moment: IntColumn
     """Starts of pinned runs on any device, in order. The time between two of them is a *stretch*."""
     over: IntColumn
@@ -48,13 +52,13 @@ class Pins(NamedTuple):
     alike: IntColumn
     """Micro-batches without pins, in the order in which each block runs them."""
     special: IntColumn
-    """Micro-batches with pins or orders that have runs without a fixed start."""
+    """Micro-batches that have pins or orders, and also runs without a fixed start."""
     is_special: NDArray[np.bool_]
     latest: IntColumn
-    """Latest start of each run that the pins allow."""
+    """Latest start of each run with which all pinned runs can keep their starts."""
     wait_row: IntColumn
     wait: IntColumn
-    """Runs for which each run waits in addition to its predecessors."""
+    """For each run, the runs that must end before it because of `orders`, in rows of `wait_row`."""
 
 
 class Ways(NamedTuple):
@@ -65,18 +69,18 @@ class Ways(NamedTuple):
     rest: IntColumn
     """Longest path from the end of each block to the end of the micro-batch, in ticks."""
     on: IntColumn
-    """Blocks on each device, the longest rest first, in the rows of `Tables.on_row`."""
+    """Blocks on each device, those with the longest `rest` first. The row offsets are `Tables.on_row`."""
     lag: IntColumn
     """Longest lag after each block."""
     sole: IntColumn
     """Sole blocks, at most 62. There are none in a plan with lags."""
     ahead_row: IntColumn
     ahead: IntColumn
-    """For each sole block without successors, the equally long sole blocks without predecessors."""
+    """For each block, the sole blocks whose runs all come before its own, in rows of `ahead_row`."""
 
 
 class Beam(NamedTuple):
-    """Partial schedules, one per row."""
+    """Partial schedules, one per row of each array."""
 
     starts: IntColumn
     """Start of each run, or -1 if it is not placed. Pinned runs are always placed."""
@@ -85,19 +89,22 @@ class Beam(NamedTuple):
     left: IntColumn
     """Number of missing runs of each block."""
     busy: IntColumn
-    """End of the last run on each device, without pinned runs."""
+    """End of the last run on each device. Pinned runs do not count."""
     passed: IntColumn
-    """Number of pinned runs on each device before that."""
+    """Number of pinned runs that come before the end of the last placed run on each device."""
     held: IntColumn
-    """Memory of each device after all of these runs."""
+    """Memory that each device holds after the end of its last placed run."""
     clock: IntColumn
     """Start of the last placed run, in ticks."""
     waived: IntColumn
-    """Bit i is set if the next run of `Ways.sole[i]` could have started earlier. It may not start in this stretch."""
+    """Bit i is set if the next run of `Ways.sole[i]` could have started earlier.
+
+    So it may not start in this stretch.
+    """
 
 
 class Steps(NamedTuple):
-    """Runs that may extend beginnings."""
+    """Runs that may extend beginnings. `parent` is the row of the beginning in `Beam`."""
 
     parent: IntColumn
     run: IntColumn
@@ -149,9 +156,10 @@ def _before(values: IntColumn, low: int, high: int, least: int) -> int:
 def _placed(
     tables: Tables, pins: Pins, beam: Beam, row: int, b: int, ready: int, passed: IntColumn, held: IntColumn
 ) -> int:
-    """Return the earliest start, from `ready` on, of a run of block b after a beginning, or -1 if memory allows none.
+    """Return the earliest start, from `ready` on, of a run of block b, or -1 if memory allows none.
 
-    Also sets the number of pinned runs that come before it on its devices, and the memory that the devices then hold.
+    The run follows the beginning in `row` of the beam. Also sets `passed` to the number of pinned runs that come before
+    it on each of its devices, and `held` to the memory that these devices then hold.
     """
     start, moved = ready, True
     for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -181,10 +189,10 @@ def _placed(
 
 @inlined
 def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held: IntColumn) -> int:
-    """Return the end of the pinned runs that would not fit in memory after a run of block b, or -1 if all fit.
+    """Return the end of the pinned run that does not fit in memory after a run of block b, or -1 if all fit.
 
-    If some do not fit, the run may have to wait for them, although there is time for it before them. `passed` and
-    `held` are as `_placed` sets them.
+    If several devices have such pinned runs, it is the latest of their ends. The run may have to wait until then,
+    although there is time for it before. `passed` and `held` are as `_placed` sets them.
     """
     after = -1
     if tables.memory[b] > 0:
@@ -201,7 +209,10 @@ def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held:
 
 @inlined
 def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) -> int:
-    """Return when the predecessors of a run have ended, at least `clock`, or -1 if one is not placed."""
+    """Return the time at which the predecessors of a run have ended, but at least `clock`.
+
+    Return -1 if a predecessor is not placed.
+    """
     blocks = tables.duration.size
     m, b = run // blocks, run % blocks
     ready = clock
@@ -223,7 +234,7 @@ def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) 
 
 @inlined
 def _end_of(pins: Pins, d: int, first: int, work: int) -> int:
-    """Return the time at which a device that starts at `first` has done `work` ticks, besides its pinned runs."""
+    """Return the time at which a device that starts at `first` has done `work` ticks between its pinned runs."""
     low, high = pins.row[d], pins.row[d + 1]
     end = first + work
     if low < high:
@@ -239,7 +250,10 @@ def _specials_in_time(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, busy: IntColumn, clock: int, limit: int,
     soonest: IntColumn, early: IntColumn,
 ) -> bool:  # fmt: skip
-    """Return whether all missing runs of special micro-batches can be in time. Lower `soonest` to their starts."""
+    """Return whether all missing runs of special micro-batches can keep their latest starts and `limit`.
+
+    Lowers `soonest` to the earliest start of each block.
+    """
     blocks, fine = tables.duration.size, True
     for m in pins.special:
         for j in range(blocks):
@@ -326,7 +340,10 @@ def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int
 
 @inlined
 def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: int, overfull: int) -> bool:
-    """Return whether the next run of its block may run before other runs that start after its end, without loss."""
+    """Return whether `run` can be moved before any runs that start after its end.
+
+    If so, no run that starts after that end needs to be tried next.
+    """
     m, b = run // tables.duration.size, run % tables.duration.size
     movable = True
     for i in range(ways.sole.size):
@@ -367,9 +384,9 @@ def _candidates(pins: Pins, ways: Ways, beam: Beam, row: int, runs: IntColumn) -
 def next_steps(
     tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, limit: int, steps: Steps, scratch: Scratch
 ) -> int:
-    """Write the runs that may extend the first `rows` beginnings and end by `limit` to `steps`.
+    """Write to `steps` the runs that may extend the first `rows` beginnings and end by `limit`.
 
-    Returns their number, or -1 if `steps` is too small.
+    Return their number, or -1 if `steps` is too small.
     """
     blocks, devices = tables.duration.size, tables.capacity.size
     passed, held, busy, taken, left, soonest, early, runs = scratch
@@ -382,7 +399,7 @@ def next_steps(
             for run in range(m * blocks, (m + 1) * blocks):
                 if starts[run] >= 0:
                     key ^= _mixed(-1 - run)
-        soon = UNLIMITED  # the least end of a run that may come first: no run needs to start later than that
+        soon = UNLIMITED  # least end of a run that can always come next, so no run needs to start later
         for i in range(_candidates(pins, ways, beam, row, runs)):
             run = runs[i]
             b, again = run % blocks, False
@@ -442,10 +459,11 @@ def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) ->
 
 @inlined
 def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, one: int, other: int) -> bool:
-    """Return whether every completion of the beginning after step `other` also completes that after step `one`.
+    """Return whether the beginning after step `one` is at least as good as the one after step `other`.
 
-    That is so if no pinned run lies between them, and if everything that later runs wait for ends no later after `one`
-    than after `other`. Ends before the clock of `other` do not matter.
+    Then every completion of the latter also completes the former. This holds if the same pinned runs come before both,
+    and if all runs for which later runs may wait end no later after `one` than after `other`. Ends before the clock of
+    `other` do not matter.
     """
     blocks = tables.duration.size
     parent, rival, clock, latest = steps.parent[one], steps.parent[other], steps.start[one], steps.start[other]

@@ -50,10 +50,10 @@ class Circles(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The arcs into every run, and the state of policy iteration: a binding arc per run, and paths along those.
+    """The arcs into every run, and the state of policy iteration: a *binding* arc per run, and paths of such arcs.
 
-    The arcs into a run are those of its dependencies, those from the stops before its own, and a joining arc. That one
-    comes from the run with the previous number. Its height is so large that no cycle through it is critical.
+    The arcs into a run are those of its dependencies, those from the stops before its own, and last a *joining* arc
+    from the run with the previous number. The height of joining arcs is so large that no cycle through one is critical.
     """
 
     row: IntColumn
@@ -62,9 +62,9 @@ class Timing(NamedTuple):
     ticks: IntColumn
     height: IntColumn
     binding: IntColumn
-    """The binding arc of each run."""
+    """The arc that determines the start of each run."""
     head: Floats
-    """Longest path from the critical cycle to each run."""
+    """Longest path from the critical cycle to each run, in ticks minus one period per unit of height."""
     mark: IntColumn
     trail: IntColumn
     far: IntColumn
@@ -118,9 +118,9 @@ def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> i
 
 @compiled
 def timing_of(tables: Tables, circles: Circles) -> Timing:
-    """Return the arcs of the circles.
+    """Return the arcs of the circles as a new `Timing`.
 
-    Initially, the binding arc of each run comes from the run before it on a device.
+    At first, the binding arc of each run comes from the run before it on its first device.
     """
     blocks, places = tables.duration.size, tables.place_device.size
     runs = circles.following.size // places * blocks
@@ -178,13 +178,14 @@ def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
             arc += 1
         timing.source[arc], timing.ticks[arc], timing.height[arc] = (run - 1) % runs, 0, 0
         longest += most if m == 0 else 0
-    # More than the ticks of all runs / the busiest device's work.
+    # Large enough that no cycle through a joining arc is critical. A cycle has at most the ticks of all runs, and a
+    # period is at least the busiest device's work.
     timing.far[0] = 2 + 2 * longest // work
 
 
 @inlined
 def _lay_stop(tables: Tables, circles: Circles, timing: Timing, stop: int) -> None:
-    """Write the arc from the stop before this one."""
+    """Write the arc into a stop from the stop before it."""
     blocks, places = tables.duration.size, tables.place_device.size
     m, place = stop // places, stop % places
     b = tables.place_block[place]
@@ -197,9 +198,10 @@ def _lay_stop(tables: Tables, circles: Circles, timing: Timing, stop: int) -> No
 
 @compiled
 def least_period(timing: Timing) -> tuple[float, int]:
-    """Return the least period and a run on a critical cycle, or (infinity, -1) if the order contradicts itself.
+    """Return the least period in ticks and a run on a critical cycle.
 
-    Also sets `timing.head` to the longest path from that run to each run. Each unit of height counts minus one period.
+    Return (infinity, -1) if the order contradicts itself. Also sets `timing.head` to the longest path from that run to
+    each run. Each unit of height counts minus one period.
     """
     row, source, ticks, height, binding, head = timing[:6]
     far = timing.far[0] - np.minimum(height, 0).sum()
@@ -227,7 +229,10 @@ def least_period(timing: Timing) -> tuple[float, int]:
 
 @compiled
 def _worst_circle(timing: Timing) -> tuple[float, int]:
-    """Return the largest ratio over the cycles of binding arcs, and a run on it, or -1 if a cycle has no height."""
+    """Return the largest ratio of ticks to height over the cycles of binding arcs, and a run on that cycle.
+
+    Return (infinity, -1) if the height of a cycle is not positive.
+    """
     binding, mark = timing.binding, timing.mark
     period, root = -1.0, -1
     mark[:] = -1
@@ -253,10 +258,10 @@ def _worst_circle(timing: Timing) -> tuple[float, int]:
 
 @compiled
 def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
-    """Fill `starts`, one per run, with the earliest starts that repeat every `period` ticks. Return False if there are
-    none.
+    """Fill `starts`, one per run, with the earliest starts that repeat every `period` ticks.
 
-    Runs are visited in order of `timing.head` as `least_period` sets it, so a few rounds are enough.
+    Return False if there are none. Runs are visited in order of `timing.head` as `least_period` sets it, so a few
+    rounds are enough.
     """
     runs = starts.size
     starts[:] = 0
@@ -273,14 +278,14 @@ def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
                 moved = True
         if not moved:
             return True
-        if starts.max() > longest:  # only a cycle with more ticks than height · period leads so far
+        if starts.max() > longest:  # only a cycle with more ticks than height · period makes starts this large
             return False
     return False
 
 
 @compiled
 def _measure(timing: Timing, period: float, root: int) -> None:
-    """Set the longest path to every run (`head`) along the binding arcs.
+    """Set `timing.head` to the longest path from `root` to every run along the binding arcs.
 
     Runs whose arcs do not lead back to `root` get a new binding arc.
     """
@@ -319,7 +324,7 @@ def _measure(timing: Timing, period: float, root: int) -> None:
 
 @compiled
 def _set_tails(timing: Timing, period: float, root: int, tail: Floats) -> None:
-    """Set the longest path from each run to `root`. The latest runs come first, which needs fewer rounds."""
+    """Set `tail` to the longest path from each run to `root`. Late runs are visited first, which needs fewer rounds."""
     tail[:] = _NOWHERE
     tail[root] = 0.0
     latest_first = np.argsort(-timing.head)
@@ -394,7 +399,7 @@ def _reverse(tables: Tables, circles: Circles, timing: Timing, early: int, late:
 def _promise(
     tables: Tables, circles: Circles, head: Floats, tail: Floats, period: float, early: int, late: int
 ) -> float:
-    """Estimate by how much the longest cycle through either run exceeds `period` after the reversal."""
+    """Return by how much the longest cycle through either run would exceed `period` after the reversal: an estimate."""
     blocks, places = tables.duration.size, tables.place_device.size
     first, second = run_at(tables, early), run_at(tables, late)
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
@@ -442,7 +447,7 @@ def _copy(source: Circles, target: Circles) -> None:
 def _best_pair(
     tables: Tables, circles: Circles, timing: Timing, tail: Floats, period: float, root: int, tabu: IntColumn, step: int
 ) -> tuple[int, int]:
-    """Return the stops of the neighbours on the critical cycle to reverse next, or (-1, -1) if there are none.
+    """Return the stops (early, late) of the critical neighbours to reverse next, or (-1, -1) if there are none.
 
     If all pairs are tabu, the choice is random.
     """
@@ -475,7 +480,9 @@ def _best_pair(
 def shorten_circles(
     tables: Tables, circles: Circles, copies: int, bound: float, steps: int, patience: int, seed: int
 ) -> float:
-    """Improve `circles` in place by at most `steps` reversals. Return the least period of all copies together.
+    """Improve `circles` in place by at most `steps` reversals.
+
+    Return the least period of all copies together, in ticks.
 
     Stops at a period of `bound`. After `patience` steps without improvement, it starts from the best again.
     """
@@ -512,11 +519,11 @@ def shorten_circles(
 
 @compiled
 def windows(tables: Tables, starts: IntColumn, sizes: IntColumn, stride: int, found: Floats) -> None:
-    """Write the period per micro-batch of windows of `starts`, shaped (micro-batches, blocks), that are closed.
+    """Close windows of `starts`, shaped (micro-batches, blocks). Write their periods per micro-batch to `found`.
 
-    The length of a window is the largest distance between a block's first start in it and its first start after it.
-    So it never holds more memory than the schedule. `found[s, i]` belongs to the window of `sizes[s]` micro-batches
-    from micro-batch i · `stride` on. It is infinity if that window has no period.
+    The length of a window is the largest distance between a block's first start in it and its first start after it. So
+    it never holds more memory than the schedule. `found[s, i]` belongs to the window of `sizes[s]` micro-batches from
+    micro-batch i · `stride` on. It is infinity if that window has no period.
     """
     found[:] = np.inf
     for s in range(sizes.size):

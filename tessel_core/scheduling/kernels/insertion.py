@@ -2,9 +2,9 @@
 
 *Tied* blocks are those that memory ties together (`structure.tied_by_memory`). All other blocks are *free*: they change
 no limited memory, so their runs may come early or late. The tied runs keep their order on each device, and so their
-memory. They also keep the distances between their starts, on a clock that stops:
+memory. They also keep the distances between their starts, measured on a clock. It stops:
 
-- in *pauses*: after every `spacing` ticks the clock stops for `width` ticks, which makes room on all devices at once,
+- in *pauses*: after every `spacing` ticks, it stops for `width` ticks, which makes room on all devices at once,
 - while a tied run waits for a free one.
 
 A free run goes into the first gap that is long enough. Finally every run starts as early as its order allows.
@@ -27,7 +27,7 @@ _PAUSES_SHARE = 0.3
 
 
 class Pauses(NamedTuple):
-    """The first pause, the distance between pauses, and the width of a pause, each in ticks of the clock."""
+    """Start of the first pause, distance between the starts of pauses, and width of a pause, in ticks of the clock."""
 
     first: int
     spacing: int
@@ -35,7 +35,10 @@ class Pauses(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """The order of the tied runs on each device. A run is the number micro-batch · blocks + block."""
+    """The order of the tied runs on each device d: `run[row[d]:row[d + 1]]`.
+
+    A run is the number micro-batch · blocks + block.
+    """
 
     row: IntColumn
     run: IntColumn
@@ -81,7 +84,7 @@ def _ready(tables: Tables, starts: IntColumn, m: int, b: int) -> int:
 
 @inlined
 def _due(tied_starts: IntColumn, pauses: Pauses, m: int, b: int) -> int:
-    """Return the start of a tied run on the clock with pauses."""
+    """Return the start of a tied run, delayed by the pauses before it."""
     start = tied_starts[m, b]
     count = 0 if start < pauses.first else (start - pauses.first) // pauses.spacing + 1
     return int(start + pauses.width * count)
@@ -97,13 +100,16 @@ class State(NamedTuple):
     at: IntColumn
     """Position in `Lines.run` of the next tied run of each device."""
     due: IntColumn
-    """Start of the next tied run of each device on the clock with pauses."""
+    """Start of the next tied run of each device, delayed by the pauses before it."""
     ready: IntColumn
-    """Time at which the predecessors of that run have ended, or `UNLIMITED` if one is not placed."""
+    """Time at which the predecessors of the next tied run have ended, or `UNLIMITED` if one is not placed."""
     placed: IntColumn
     """Number of placed runs of each free block."""
     free_ready: IntColumn
-    """Time at which the predecessors of the next run of each free block have ended, or `UNLIMITED`."""
+    """Time at which the predecessors of the next run of each free block have ended.
+
+    `UNLIMITED` if one is not placed.
+    """
 
 
 @compiled
@@ -128,7 +134,7 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
     while left:
         run, start, waits_since = _next_tied(tables, lines, state, stopped)
         free, free_start = _next_free(tables, lines, state, stopped, squeezed, start)
-        if run < 0 and free < 0:  # every free run that is ready would delay a tied run, and all tied runs wait
+        if run < 0 and free < 0:  # all tied runs wait, and every ready free run would delay one: squeeze it in
             squeezed = True
             continue
         start = min(start, free_start)
@@ -149,9 +155,9 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
 
 @compiled
 def _next_tied(tables: Tables, lines: Lines, state: State, stopped: int) -> tuple[int, int, int]:
-    """Return the tied run that can start first, or -1, its start, and since when any tied run waits for others.
+    """Return the tied run that can start first or -1, its start, and the least `due` of a tied run that waits.
 
-    The clock has stopped for `stopped` ticks so far.
+    A run waits if its predecessors are not placed. The clock has stopped for `stopped` ticks so far.
     """
     best, start, waits_since = -1, UNLIMITED, UNLIMITED
     for d in range(tables.capacity.size):
@@ -175,9 +181,9 @@ def _next_tied(tables: Tables, lines: Lines, state: State, stopped: int) -> tupl
 def _next_free(
     tables: Tables, lines: Lines, state: State, stopped: int, squeezed: bool, before: int
 ) -> tuple[int, int]:
-    """Return the free block whose next run can start first and `before` a time, or -1, and its start.
+    """Return the free block whose next run can start first, and its start. The block is -1 if none starts `before`.
 
-    The run may delay a tied run only if that waits for others anyway, or if it is `squeezed` in.
+    The run may delay a tied run only if the tied run waits for others anyway, or if the free run is `squeezed` in.
     """
     best, start = -1, before
     for b in range(tables.duration.size - 1, -1, -1):
@@ -220,7 +226,7 @@ def _move_on(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pause
 
 @compiled
 def _look_ahead(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pauses, state: State, d: int) -> None:
-    """Update start and readiness of the next tied run of device d."""
+    """Update `due` and `ready` for the next tied run of device d."""
     if state.at[d] < lines.row[d + 1]:
         m, b = divmod(lines.run[state.at[d]], state.starts.shape[1])
         state.due[d], state.ready[d] = _due(tied_starts, pauses, m, b), _ready(tables, state.starts, m, b)
@@ -228,7 +234,7 @@ def _look_ahead(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pa
 
 @compiled
 def _compact(tables: Tables, starts: IntColumn) -> int:
-    """Start every run as early as the order on its devices allows. Return the makespan."""
+    """Lower `starts` as far as the order on the devices allows. Return the makespan."""
     blocks, makespan = starts.shape[1], 0
     busy = np.zeros(tables.capacity.size, np.int64)
     for run in np.argsort(starts.ravel(), kind="mergesort"):
@@ -252,7 +258,8 @@ def insert_into_lists(
     """List the `tied` blocks by `rules` and insert all others, `tries` times. Return the pauses and the makespan.
 
     All but the first try change the rules or the pauses at random, and keep changes that make the schedule no longer.
-    `starts` gets the shortest schedule. The makespan is -1 without one. `part` has the tables of the tied blocks.
+    `starts` gets the shortest schedule. The makespan is -1 if no try succeeds. `part` has the tables of the tied
+    blocks.
     """
     np.random.seed(seed)
     free = np.ones(starts.shape[1], np.bool_)
@@ -283,9 +290,9 @@ def insert_into_lists(
 
 @compiled
 def _random_pauses(tables: Tables, free: NDArray[np.bool_], listed: IntColumn) -> Pauses:
-    """Return pauses of random width.
+    """Return random pauses.
 
-    Together they last at most as long as all free runs on the device with most of them.
+    Together they last at most as long as all free runs on the device where these take longest.
     """
     longest, most = int((tables.duration * free).max()), 0
     for d in range(tables.capacity.size):

@@ -2,7 +2,7 @@
 
 Each step looks at the next run of every block, if its predecessors are placed and it fits in memory. It places the run
 with the least earliest start + handicap. The higher priority wins ties. Runs of one block come in order of micro-batch,
-which loses nothing. With handicaps of 0, no device idles that could work (the parallel scheme of Kolisch 1996). A
+which loses nothing. With handicaps of 0, no device that could work idles (the parallel scheme of Kolisch 1996). A
 handicap lets a device wait for a better run, as in active schedules.
 
 Memory cannot deadlock. If several blocks of a device acquire memory, there are two guards, which the rules choose
@@ -42,7 +42,7 @@ class Rules(NamedTuple):
 
 @compiled
 def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> int:
-    """Fill `starts`, shaped (micro-batches, blocks), by `rules`. Return the makespan.
+    """Fill `starts`, shaped (micro-batches, blocks), by `rules`. Return the makespan in ticks.
 
     The result is -1 if it would exceed `limit`, or if the reduced capacity leads to a deadlock.
     """
@@ -57,7 +57,7 @@ def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> in
     ready = np.empty(blocks, np.int64)
     for b in range(blocks):
         ready[b] = 0 if tables.before_row[b] == tables.before_row[b + 1] else UNLIMITED
-    # The best next run among the blocks whose first device this is, updated only after a change.
+    # For each device, the best next run among the blocks whose first device it is. Updated only after a change.
     chosen, key, rank = np.full(devices, -1), np.full(devices, UNLIMITED), np.zeros(devices)
     changed = np.ones(devices, np.bool_)
     makespan = 0
@@ -192,9 +192,9 @@ def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, bloc
 def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: int, noise: float, seed: int) -> int:
     """Build schedules number `first` … `first` + `tries` - 1. Write the shortest to `starts` and return its makespan.
 
-    Schedules 0 and 1 follow `rules`. Each later one adds its own `noise` to the priorities. So the shortest of all does
-    not depend on how they are divided into calls. Even and odd schedules use different guards of memory, and `rules`
-    get the guard of the shortest.
+    Schedules 0 and 1 follow `rules`. Each later one adds random numbers to the priorities, with `noise` as standard
+    deviation and its own seed. So the schedules do not depend on how many of them each call builds. Even and odd
+    schedules use different guards of memory, and `rules` get the guard of the shortest.
     """
     best, found, trial, whole = -1, np.empty_like(starts), rules_copy(rules), rules.whole.copy()
     for i in range(first, first + tries):

@@ -1,9 +1,9 @@
 """Tabu search over the orders of runs on the devices of a whole schedule.
 
-A step reverses two neighbours on a device that follow each other on a critical path. It takes the pair that is not tabu
-with the shortest estimated makespan [Nowicki and Smutnicki 1996; estimates after Taillard 1994]. Reversing a critical
-pair never forms a cycle, because any other path from the first to the second would make the second start later. Memory
-depends on the order on a device only, so the pair alone decides whether a reversal fits.
+A step reverses two neighbours on a device that follow each other on a critical path. Of the pairs that are not tabu, it
+takes the one with the least estimated makespan [Nowicki and Smutnicki 1996; estimates after Taillard 1994]. Reversing a
+critical pair never forms a cycle, because any other path from the first to the second would make the second start
+later. Memory depends on the order on a device only, so the pair alone decides whether a reversal fits.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run_at(tables: Tables, stop: int) -> int:
 
 @compiled
 def set_heads(tables: Tables, links: Links, line: IntColumn, first: int, head: IntColumn) -> None:
-    """Set the earliest starts of the runs from position `first` of `line` on."""
+    """Set `head` to the earliest start of each run from position `first` of `line` on."""
     blocks, places = tables.duration.size, tables.place_device.size
     for i in range(first, line.size):
         run = line[i]
@@ -80,7 +80,10 @@ def set_heads(tables: Tables, links: Links, line: IntColumn, first: int, head: I
 
 @compiled
 def set_tails(tables: Tables, links: Links, line: IntColumn, last: int, tail: IntColumn) -> None:
-    """Set the longest path from the start of each run to the end of the schedule, up to position `last` of `line`."""
+    """Set `tail` to the longest path from the start of each run to the end of the schedule.
+
+    Only the runs up to position `last` of `line` are set.
+    """
     blocks, places = tables.duration.size, tables.place_device.size
     for i in range(last, -1, -1):
         run = line[i]
@@ -119,7 +122,7 @@ def _may_reverse(tables: Tables, links: Links, first: int, second: int) -> bool:
 
 @compiled
 def _promise(tables: Tables, links: Links, head: IntColumn, tail: IntColumn, first: int, second: int) -> int:
-    """Estimate the longest path through either run after the reversal. The estimate is never too long."""
+    """Return an estimate of the longest path through either run after the reversal. It is never too long."""
     blocks, places = tables.duration.size, tables.place_device.size
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
     start = 0
@@ -176,9 +179,10 @@ def _reverse(tables: Tables, links: Links, first: int, second: int) -> None:
 def _mend(
     tables: Tables, links: Links, line: IntColumn, position: IntColumn, first: int, second: int, moves: IntColumn
 ) -> None:
-    """Restore the topological order of `line`: runs between the two that must precede `second` move before `first`.
+    """Restore the topological order of `line` after a reversal, and update `position`.
 
-    `moves` is all 0 before and after the call.
+    Runs between `first` and `second` that must precede `second` move before `first`. `moves` is all 0 before and after
+    the call.
     """
     blocks, places = tables.duration.size, tables.place_device.size
     begin, end = position[first], position[second]
@@ -214,7 +218,7 @@ def _best_pair(
     step: int,
     best: int,
 ) -> tuple[int, int]:
-    """Return the critical neighbours to reverse next, or (-1, -1) if there are none.
+    """Return the two critical neighbours to reverse next, the first run first, or (-1, -1) if there are none.
 
     A tabu pair is allowed if its estimate is below `best`. If no pair is allowed, the choice is random.
     """

@@ -17,10 +17,11 @@ UNLIMITED = 2**60
 
 
 class Tables(NamedTuple):
-    """Nested lists are flat columns with row offsets: row i of `before` is `before[before_row[i]:before_row[i + 1]]`.
+    """Arrays of a plan. Nested lists are flat columns with row offsets.
 
-    A *place* is a (block, device) pair. The places of one block are consecutive. A run is the number
-    micro-batch · blocks + block, and its *stop* at a place is micro-batch · places + place.
+    Row i of `before` is `before[before_row[i]:before_row[i + 1]]`. A *place* is a (block, device) pair. The places of
+    one block are consecutive. A run is the number micro-batch · blocks + block, and its *stop* at a place is
+    micro-batch · places + place.
     """
 
     duration: IntColumn
@@ -41,6 +42,7 @@ class Tables(NamedTuple):
     place_row: IntColumn
     place_device: IntColumn
     place_block: IntColumn
+    """Device and block of each place. Block b has the places `place_row[b]` … `place_row[b + 1] - 1`."""
     on_row: IntColumn
     on: IntColumn
     """Blocks on each device, in an order in which one micro-batch alone fits in memory."""

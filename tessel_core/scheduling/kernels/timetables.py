@@ -1,9 +1,9 @@
 """Repetends as timetables: each block of a few micro-batches gets a fixed time within the period.
 
-Without limits on memory, the blocks can be put into the period of the busiest device in any order, because a run may
-wait for its time in the next period. Waiting costs memory, so blocks are placed as early as possible. Random delays of
-blocks then evolve until memory fits: a modulo list schedule [Rau 1994]. A block is placed only if the remaining work of
-its device still fits, tested with the longest blocks first.
+Without limits on memory, the busiest device's work is a possible period for any order of its blocks, because a run may
+wait for its time in the next period. Waiting costs memory, so blocks are placed as early as possible. Then random
+delays of blocks are tried, and kept if they need no more memory, until memory fits: a modulo list schedule [Rau 1994].
+A block is placed only if the remaining work of its device still fits, tested with the longest blocks first.
 """
 
 from __future__ import annotations
@@ -57,16 +57,15 @@ def fit_period(
 
 @compiled
 def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn, starts: IntColumn) -> bool:
-    """Fill `starts`.
+    """Fill `starts` with a timetable, whatever memory it needs. Return False if a block cannot be placed.
 
-    Each block starts as early as its delay and the blocks placed before allow. Return False if a block cannot be
-    placed.
+    Each block starts as early as its delay and the blocks placed before allow.
     """
     copies, blocks = starts.shape
     devices = tables.capacity.size
     most = copies * np.diff(tables.on_row).max()
-    # For each device: occupied times in order of their residue, durations left to place (longest first), and both
-    # counts.
+    # For each device: occupied times in order of their residue (start modulo period), durations left to place (longest
+    # first), and the number of both.
     begin, end, left = np.zeros((3, devices, most + 1), np.int64)
     taken, waiting = np.zeros((2, devices), np.int64)
     for d in range(devices):

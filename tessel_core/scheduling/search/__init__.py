@@ -1,1 +1,1 @@
-"""The parts of the schedule search: models for CP-SAT, bounds by solver, local searches, and completion."""
+"""The schedule search: models for CP-SAT, bounds from CP-SAT, local searches, and warmup and cooldown of a period."""

@@ -32,13 +32,17 @@ class BeamResult:
     starts: IntColumn | None
     """Starts of a schedule, shaped (micro-batches, blocks), or None."""
     excluded: bool = False
-    """Whether there is provably no schedule, because the beam had room for every candidate."""
+    """Whether the search proves that there is no schedule.
+
+    True only if no partial schedule was dropped for the width.
+    """
 
 
 class BeamSearch:
-    """Search for schedules of a number of micro-batches that keep pins.
+    """Search for schedules of `micro_batches` that keep pins.
 
-    `pinned` gives runs their starts. For each pair of runs in `orders`, the second starts after the first has ended.
+    `pinned` maps runs to their fixed starts in ticks. For each pair of runs in `orders`, the second starts after the
+    first has ended.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class BeamSearch:
         return tuple(width for width in WIDTHS if width == WIDTHS[0] or width * runs <= _MAX_WIDTH_TIMES_RUNS)
 
     def search(self, width: int, limit: int, seed: int, stopped: Callable[[], bool]) -> BeamResult:
-        """Search for a schedule that ends by `limit`, until `stopped` returns true.
+        """Search for a schedule that ends by `limit` ticks, until `stopped` returns true.
 
         A `seed` above 0 adds noise to the scores.
         """
@@ -89,8 +93,10 @@ class BeamSearch:
         return BeamResult(None if check_schedule(Schedule.at_starts(self.plan, starts)) else starts)
 
     def search_backwards(self, width: int, limit: int, stopped: Callable[[], bool]) -> BeamResult:
-        """Search on the plan with time reversed: the search places runs from `limit` towards 0. If pinned runs are
-        late, fewer partial schedules reach them this way.
+        """Search for a schedule that ends by `limit` ticks, on the plan with time reversed.
+
+        The search places runs from `limit` towards 0. If pinned runs are late, fewer partial schedules reach them this
+        way.
         """
         pinned = {(b, m): limit - start - self._duration(b) for (b, m), start in self._pinned.items()}
         orders = [(second, first) for first, second in self._orders]
@@ -103,7 +109,7 @@ class BeamSearch:
         return BeamResult(self._earliest(starts))
 
     def _earliest(self, starts: IntColumn) -> IntColumn:
-        """Start each run as early as the pins and the order on its devices allow."""
+        """Return the earliest starts, shaped like `starts`, that the pins and the order of `starts` allow."""
         earliest, busy = np.zeros_like(starts), [0] * len(self.plan.devices)
         for m, b in (divmod(int(run), len(self.plan.blocks)) for run in np.argsort(starts, axis=None, kind="stable")):
             on = self.plan.blocks[b].devices
@@ -163,7 +169,10 @@ class BeamSearch:
         )
 
     def _latest(self, m: int) -> list[int]:
-        """Return the latest start of each block in a micro-batch that the pinned runs after it allow."""
+        """Return the latest start of each block of micro-batch m.
+
+        It is UNLIMITED if no pinned run depends on the block.
+        """
         latest = [UNLIMITED] * len(self.plan.blocks)
         for b in reversed(self.plan.topological_order):
             after = (latest[c] - lag - self.plan.blocks[b].duration for c, lag in self.plan.successors[b])
@@ -174,7 +183,7 @@ class BeamSearch:
         return self.plan.blocks[b].duration
 
     def _tail(self, b: int) -> int:
-        """Return the longest path from the start of a block to the end of the micro-batch."""
+        """Return the longest path in ticks from the start of a block to the end of the micro-batch."""
         return self._duration(b) + int(self._ways.rest[b])
 
 
@@ -196,7 +205,10 @@ def _ways(plan: MicroBatchPlan) -> Ways:
 
 
 def _sole(plan: MicroBatchPlan) -> list[int]:
-    """Return the blocks that exclude all others in time and hold no memory. There are none if the plan has lags."""
+    """Return the blocks that share a device with every block and hold no memory.
+
+    There are none if the plan has lags.
+    """
     devices = [set(block.devices) for block in plan.blocks]
     sole = [
         b for b, block in enumerate(plan.blocks) if not block.memory and all(devices[b] & other for other in devices)
@@ -205,10 +217,10 @@ def _sole(plan: MicroBatchPlan) -> list[int]:
 
 
 def _ahead(plan: MicroBatchPlan, b: int, sole: Sequence[int]) -> list[int]:
-    """Return the sole blocks of which all runs may come before those of block b without loss.
+    """Return the sole blocks whose runs may all come before the runs of block b. This excludes no makespan.
 
-    They have no predecessors, b has no successors, and they are as long as b. So a run of b that came before one of
-    theirs can swap places with it.
+    They have no predecessors, b has no successors, and they are as long as b. So if a run of b comes before one of
+    their runs, the two can swap places.
     """
     if b not in sole or plan.successors[b] or not plan.predecessors[b]:
         return []

@@ -15,10 +15,10 @@ from tessel_core.scheduling.structure import memory_intervals_on
 def find_fitting_order(
     plan: MicroBatchPlan, effort: Effort, control: Control
 ) -> tuple[Verdict, tuple[int, ...] | None]:
-    """Find an order of blocks in which one micro-batch alone fits the capacities, and return it with the verdict.
+    """Return the verdict of CP-SAT, and an order of blocks in which one micro-batch alone fits in memory, or None.
 
-    If one micro-batch alone does not fit, no schedule does, because other micro-batches never hold less than nothing.
-    If it fits, running micro-batches one after another fits too.
+    If one micro-batch alone does not fit, no schedule does, because other micro-batches only add memory. If it fits,
+    running micro-batches one after another fits too.
     """
     capacities = [device.activation_capacity for device in plan.devices]
     if all(c is None or c >= peak for c, peak in zip(capacities, _peaks(plan, plan.topological_order), strict=True)):
@@ -61,7 +61,8 @@ def _peaks(plan: MicroBatchPlan, order: Sequence[int]) -> list[int]:
 def _unavoidable(plan: MicroBatchPlan) -> list[int]:
     """Return a lower bound on the peak memory of one micro-batch on each device.
 
-    When a block starts, its ancestors have acquired, and only blocks that do not follow it may have released.
+    It is the memory at the start of a block if its ancestors have run, and if all releasing blocks that do not depend
+    on it have run too.
     """
     least = [0] * len(plan.devices)
     for d, on in enumerate(plan.blocks_on):
@@ -77,7 +78,10 @@ def _unavoidable(plan: MicroBatchPlan) -> list[int]:
 
 
 def _one_micro_batch(plan: MicroBatchPlan) -> tuple[cp_model.CpModel, list[cp_model.IntVar], list[cp_model.IntVar]]:
-    """Build a model of one micro-batch with unit durations. Return it with starts of blocks and peaks of devices."""
+    """Build a model of one micro-batch with unit durations.
+
+    Return it with the start of each block and each device's peak.
+    """
     cp = cp_model.CpModel()
     start = [cp.new_int_var(0, len(plan.blocks) - 1, "") for _ in plan.blocks]
     for a, b, _ in plan.arcs:

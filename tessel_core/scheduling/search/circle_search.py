@@ -1,9 +1,12 @@
 """Search for repetends of any number of micro-batches, as circular orders of runs on each device ("circles").
 
-If memory is not tight, timetables of a few micro-batches fit into little more than the busiest device's work
-(`kernels.timetables`). A list schedule of many micro-batches settles into a rhythm of its own, which may need less
-memory. Any window of it can be repeated for ever. That gives a circular order of runs on each device, whose exact
-period and memory `kernels.cycles` computes. All candidates race. Tabu search shortens them.
+There are three sources of candidates. *Timetables* (`kernels.timetables`) give each block of a few micro-batches a
+fixed time within the period. They fit into little more than the busiest device's work if memory is not tight. *Windows*
+are parts of a list schedule of many micro-batches, which may need less memory. Any window can be repeated for ever.
+Whole list schedules can be repeated too.
+
+To *close* a window or schedule means to make circles of it. `kernels.cycles` computes their exact period and memory.
+Tabu search shortens the circles, and the worse half of them is dropped after each round.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from tessel_core.scheduling.search.list_search import ListSearch, lists_by_every
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, side_by_side
 
 _WINDOW_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56)
-"""Numbers of micro-batches in a window. List schedules with bounded memory were seen to settle into up to 56."""
+"""Numbers of micro-batches in a window. Some list schedules with limited memory only repeat after 56 micro-batches."""
 _TIMETABLE_SIZES = (1, 2, 3, 4)
 """Numbers of micro-batches in a timetable."""
 _PERIOD_EXCESSES = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
@@ -46,18 +49,20 @@ _PERIOD_EXCESSES = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
 _FIRST_PATIENCE_RUNS = 50_000
 """The first attempt at a timetable ends after placing this many runs without progress, in under 0.1 seconds."""
 _PATIENCE_FACTOR, _MAX_PATIENCE_GROWTHS = 4, 3
-"""Each later attempt is four times as long as the one before, but the length grows at most three times."""
+"""Each later attempt lasts four times as long as the one before. After three such steps, the length stays the same."""
 _MAX_EXCESS_RUNS = 3
 """A later attempt is made only if the last one exceeded memory by at most the memory of this many runs."""
 _MAX_WINDOW_RUNS = 6_000
 """Largest number of runs (micro-batches times blocks) in a window."""
 _MAX_LIST_RUNS = 120_000
-"""Largest number of runs in a list schedule from which windows are taken. A schedule closed as a whole has twice as
-many."""
+"""Largest number of runs in a list schedule from which windows are taken.
+
+A schedule closed as a whole has twice as many.
+"""
 _CLOSED_LISTS = 4
 """Windows are taken from this many of the shortest list schedules."""
 _MAX_WHOLE_MICRO_BATCHES, _EVOLVED_RUNS = 500, 1_000_000
-"""Largest number of micro-batches in a schedule that is closed as a whole, and runs placed to improve it."""
+"""Largest number of micro-batches in a schedule that is closed as a whole, and number of runs placed to shorten it."""
 _WINDOWS_PER_SIZE = 4
 """Number of windows per size and schedule."""
 _RUNS_PER_SLICE = 100_000
@@ -65,14 +70,17 @@ _RUNS_PER_SLICE = 100_000
 _MAX_ROUNDING_TICKS = 4
 """The exact period exceeds the cycle ratio, a floating-point number, by at most this many ticks."""
 _CANDIDATES_PER_SIZE, _SURVIVING_CANDIDATES = 2, 3
-"""Candidates per size that enter the race, and candidates that are never dropped for being longer."""
+"""Number of candidates per size that are shortened, and number of candidates that always remain."""
 _MAX_STALLED_SLICES = 8
 """Drop a candidate after this many slices without improvement."""
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """A repetend as circular orders, and the number of slices since it was last shortened."""
+    """A repetend of `copies` micro-batches as circles. `period` is its period in ticks, up to rounding.
+
+    `idle_slices` counts the slices since it was last shortened.
+    """
 
     copies: int
     circles: Circles
@@ -87,7 +95,7 @@ class CircleSearch:
 
     `order` lists the blocks so that one micro-batch alone fits in memory. `bound` is a lower bound on the period per
     micro-batch. `best` is the best repetend. `kept` is the best with fewer than `micro_batches` in its period, so that
-    a schedule can keep it.
+    it can repeat within a schedule.
     """
 
     plan: MicroBatchPlan
@@ -106,7 +114,7 @@ class CircleSearch:
     def __post_init__(self) -> None:
         self._tables = tables_of(self.plan, self.order)
         devices, blocks = len(self.plan.devices), len(self.plan.blocks)
-        exact = self.bound.denominator  # only multiples of it meet the bound in whole ticks
+        exact = self.bound.denominator  # only multiples of this number of micro-batches meet the bound in whole ticks
         sizes = [
             size
             for size in sorted({*_WINDOW_SIZES, exact})
@@ -152,7 +160,7 @@ class CircleSearch:
         return unroll < self.micro_batches
 
     def _tabulate(self, control: Control) -> bool:
-        """Look for timetables, with few micro-batches first. Return False if the control stopped."""
+        """Add timetables to the candidates, with few micro-batches first. Return False if the control stopped."""
         workers = self.effort.workers
         for first in range(0, len(_TIMETABLE_SIZES), workers):
             team = _TIMETABLE_SIZES[first : first + workers]
@@ -168,9 +176,9 @@ class CircleSearch:
         return True
 
     def _timetable(self, copies: int, control: Control) -> _Candidate | None:
-        """Return a timetable of `copies` micro-batches for the least period tried that has one, or None.
+        """Return a timetable of `copies` micro-batches with the least period for which one is found, or None.
 
-        Periods that the best repetend already meets are not tried.
+        Periods that are no shorter than that of the best repetend are not tried.
         """
         topological = np.array(self.plan.topological_order, dtype=np.int64)
         starts = np.zeros((copies, len(self.plan.blocks)), dtype=np.int64)
@@ -222,7 +230,7 @@ class CircleSearch:
         return True
 
     def _close(self, starts: IntColumn) -> list[_Candidate]:
-        """Return the best window of each size from the middle of a schedule."""
+        """Return one candidate per size: the best window of this size in the middle of a schedule."""
         trim = min(len(self.plan.devices), len(starts) // 4)
         middle = np.ascontiguousarray(starts[trim : len(starts) - trim // 2])
         sizes = self._sizes[self._sizes < len(middle) - 1]
@@ -247,9 +255,10 @@ class CircleSearch:
         return min(_MAX_WHOLE_MICRO_BATCHES, max(8, 2 * _MAX_LIST_RUNS // len(self.plan.blocks)))
 
     def _close_whole(self, starts: IntColumn) -> list[_Candidate]:
-        """Close a whole schedule, so that its end overlaps with its beginning. Empty if that does not fit in memory.
+        """Return a candidate that repeats a whole schedule, or an empty list if that exceeds the memory.
 
-        It helps if some blocks run far ahead of others, such as embeddings without memory: then no window repeats.
+        Its end overlaps with its beginning. It helps if some blocks run far ahead of others, such as embeddings without
+        memory: then no window repeats.
         """
         circles = no_circles(self._tables, len(starts))
         length = int((starts + self._tables.duration).max())
@@ -260,7 +269,10 @@ class CircleSearch:
         return []
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> Repetend | None:
-        """Close very long schedules by the rules of `lists` and of this search. Return the best repetend so far."""
+        """Build very long schedules by the rules of `lists` and of this search, and close the shortest.
+
+        Return the best repetend so far.
+        """
         workers = self.effort.workers
         tasks = [partial(each.stretched, self._longest) for each in (*lists, *self._lists)]
         stretched = side_by_side(tasks, workers, control) or []
@@ -295,7 +307,7 @@ class CircleSearch:
         candidate.period = min(found, candidate.period)
 
     def _settle(self, candidate: _Candidate) -> None:
-        """Time a candidate exactly if it may improve `best` or `kept`, and update them."""
+        """Compute the exact period of a candidate if it may improve `best` or `kept`, and update them."""
         keeps = self._can_keep(candidate.copies)
         known = self.kept if keeps else self.best
         if known is not None:
@@ -311,7 +323,7 @@ class CircleSearch:
             self.best = found
 
     def _timed(self, candidate: _Candidate) -> Repetend | None:
-        """Return the candidate with its least period in whole ticks, or None if its order contradicts itself."""
+        """Return the repetend with its least period in whole ticks, or None if the order contradicts itself."""
         timing = timing_of(self._tables, candidate.circles)
         ratio, root = least_period(timing)
         if root < 0:
@@ -326,8 +338,5 @@ class CircleSearch:
 
 
 def _short_and_small(candidate: _Candidate) -> tuple[float, int]:
-    """Sort key: the period per micro-batch.
-
-    Among periods that are equal up to rounding, the number of micro-batches.
-    """
+    """Return a sort key: the period per micro-batch to nine digits, then the number of micro-batches."""
     return float(f"{candidate.period / candidate.copies:.9g}"), candidate.copies

@@ -1,16 +1,16 @@
 """Phase 2: search for the shortest schedule of N micro-batches that keeps a repetend.
 
-The repetend, repeated N times, is always valid. Each step may only shorten it, and stops at the bound:
+The repetend, repeated N times, is always valid. The following steps shorten it, until it meets the bound:
 
-1. Left-compaction starts every run as early as the order on its devices allows. Memory depends on the order only. It
-   is done for several repetends of the same period, because it is not known in advance which has the best ends.
-2. *Periodic middle*: CP-SAT solves a model of few micro-batches, some of which are tied to the period, for a makespan
-   at the bound. More periods are then inserted into the tied part.
+1. Left-compaction starts every run as early as the order on its devices allows. Memory depends on the order only, so
+   it stays the same. Several repetends of the same period are tried, because their warmups and cooldowns differ.
+2. *Periodic middle*: CP-SAT searches for a schedule of few micro-batches whose makespan meets the bound. Some of its
+   micro-batches are *tied*: they repeat with the period. More periods are then inserted into the tied part.
 3. Polishing repeats step 2 for makespans between the bound and the best schedule.
 
 Shorter schedules that do not keep the repetend go to the incumbent.
 
-Inserting periods is valid if there is a time t at which, for every block, a tied run starts in [t, t + T) and another
+Inserting periods is valid if there is a time t such that, for every block, a tied run starts in [t, t + T) and another
 tied run follows. Then the same runs are pending at t and at t + T, so the window [t, t + T) can be repeated. It is
 enough that all first tied runs start within (count/unroll - 2) * T of each other (`RunsModel._insertable`).
 """
@@ -48,7 +48,7 @@ The share is the first number times the square of the number of devices, but at 
 took longer than this limit, a quarter of it remains.
 """
 _MAX_PERIOD_MULTIPLE = 4
-"""The shortest schedule keeps the repetend if it repeats after at most this many periods."""
+"""A schedule that repeats with this multiple of the period, or a smaller one, also keeps the repetend."""
 _MAX_MODEL_RUNS = 6_000
 """Largest number of runs in a model. Larger ones are not worth starting."""
 _MAX_REPETEND_RUNS = 150
@@ -67,12 +67,15 @@ _ENDS_BOUND_S = 1.2
 _SECOND_ROUND_S = 2.0
 """Seconds per geometry (see `_Geometry`) in the second round, which tries those without an answer in the first."""
 _FIRST_ROUND_S, _UNSURE_BOUND_S = 1.0, 0.1
-"""Seconds per geometry in the first round, and while a better bound may still be found."""
+"""Seconds per geometry in the first round, and in a search before the last ends bound is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Numbers of free micro-batches at the start, tied ones after them, and free ones at the end."""
+    """Numbers of free micro-batches at the start, tied ones after them, and free ones at the end.
+
+    Tied micro-batches repeat with the period.
+    """
 
     warmup: int
     tied: int
@@ -83,7 +86,10 @@ class _Geometry:
         return self.warmup + self.tied + self.cooldown
 
     def insert(self, starts: IntColumn, inserted: int, period: int, unroll: int) -> IntColumn:
-        """Insert micro-batches into the tied part, and delay all later runs by as many periods."""
+        """Return starts with more micro-batches in the tied part. All later micro-batches are delayed by whole periods.
+
+        `starts` is shaped (micro-batches, blocks).
+        """
         if not inserted:
             return starts
         end = self.warmup + self.tied
@@ -103,7 +109,7 @@ class Completion:
         self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, incumbent.micro_batches
         self.incumbent, self.effort, self.control = incumbent, effort, control
         self.best = repetend.expand(self.micro_batches)
-        """Shortest schedule that keeps the repetend, or shortest of all with too few micro-batches to repeat."""
+        """Shortest schedule that keeps the repetend. With too few micro-batches to repeat, the shortest of all."""
         self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
         self._joining_s: float | None = None
@@ -134,8 +140,8 @@ class Completion:
     def go_on(self, polish_s: float, control: Control, *, proved: bool) -> None:
         """Run the other steps. The last one, polishing, takes at most `polish_s` seconds.
 
-        Once the makespan is proved too, a `proved` period limits all steps together to about that time. Then it only
-        remains to find a schedule that is the shortest and keeps the repetend.
+        `proved` says whether the period is proved. If the makespan is proved too, all steps together take about
+        `polish_s` seconds at most. They only look for one schedule that is the shortest and keeps the repetend.
         """
         self.control = control
         if self.too_large or self.done:
@@ -171,7 +177,7 @@ class Completion:
             self.control, self._joining_s = self.control.part(max(wanted_s / 4, end_s - elapsed_s)), None
 
     def keep_shortest(self) -> None:
-        """Take the shortest schedule of all if it keeps the period too, perhaps with more micro-batches in it."""
+        """Make the incumbent the best schedule if it is shorter and repeats with a small multiple of the period."""
         starts, known = self.incumbent.starts, self.steady
         if known is None or known.makespan <= self.incumbent.makespan:
             return
@@ -183,13 +189,13 @@ class Completion:
                 return
 
     def _is_long(self, steady: SteadyState) -> bool:
-        """Return whether a steady state is long enough to count, and longer than one period."""
+        """Return whether a steady state has more micro-batches than one period, and enough to count as steady."""
         stretch = steady.last_micro_batch - steady.first_micro_batch + 1
         return stretch > steady.unroll and stretch >= self._shortest_stretch
 
     @property
     def bound(self) -> int:
-        """Lower bound on the makespan."""
+        """Lower bound on the makespan in ticks."""
         return self.incumbent.bound
 
     @property
@@ -203,7 +209,10 @@ class Completion:
         return self.done or self.best.makespan - self.bound <= _SMALL_GAP * self.best.makespan
 
     def offer(self, starts: IntColumn | None, by: str) -> bool:
-        """Offer a schedule found by the method `by`. Return whether it is the new best that keeps the repetend."""
+        """Offer a schedule to the incumbent, and keep it as `best` if it is shorter and keeps the repetend.
+
+        `by` names the method that found it. Return whether it is the new `best`.
+        """
         if starts is None:
             return False
         self.incumbent.offer(starts, by)
@@ -224,13 +233,14 @@ class Completion:
 
     @property
     def without_room(self) -> bool:
-        """Whether there are fewer micro-batches than in flight, so that no instance of the repetend is complete."""
+        """Whether there are fewer micro-batches than the repetend has in flight, so no instance of it is complete."""
         in_flight = ceil(Fraction(self._least_latency, self.repetend.period)) * self.repetend.unroll
         return self.micro_batches < in_flight
 
     def compact(self, repetend: Repetend) -> None:
-        """Left-compact the repeated repetend in two ways: all runs, and all runs except a middle part that keeps the
-        steady state.
+        """Offer schedules in which the repeated repetend is left-compacted.
+
+        First all runs may move. Then the runs of a middle part keep their period.
         """
         self._least_latency = min(self._least_latency, repetend.latency)
         unrolled = repetend.expand(self.micro_batches)
@@ -243,7 +253,7 @@ class Completion:
                 self.offer(compacted_with_tie(unrolled, tie), "repetend")
 
     def compact_another(self, goal: Goal, workers: int, most_s: float = inf) -> None:
-        """Left-compact another repetend of the same period: the one of least latency, or the earliest."""
+        """Left-compact another repetend of the same period, which is best for `goal`."""
         self._join_soon()
         if self.done:
             return
@@ -257,7 +267,7 @@ class Completion:
     def begin_mirrored(self) -> None:
         """Compact the repetend of least latency, and compute the ends bound at the same time.
 
-        The plan is its own mirror image in time.
+        This is for plans of two halves that are mirror images (see `find_mirror`).
         """
         workers, bounds, compacted = max(1, self.effort.workers // 2), [self.bound], threading.Event()
 
@@ -292,7 +302,7 @@ class Completion:
                 self.incumbent.raise_bound(max(bounds), "bound")
 
     def raise_bounds(self) -> None:
-        """Compute the ends bound, and ask for a schedule that meets it whenever it rises."""
+        """Compute the ends bound. Whenever the bound rises, search for a schedule that meets it."""
         for periods in ENDS_WINDOWS:
             if self.done or self.incumbent.proved:
                 return
@@ -302,9 +312,7 @@ class Completion:
                 self.meet_bound(_FIRST_ROUND_S)
 
     def meet_bound(self, seconds: float) -> None:
-        """Search for a schedule whose makespan equals the bound, with a few geometries (see `_Geometry`), the most
-        promising first.
-        """
+        """Search for a schedule whose makespan equals the bound, for up to `seconds` with each geometry."""
         # With fine costs, the bound is rarely met exactly. Ask for it once, then polish.
         once = self.repetend.period > FINE
         for geometry in list(self._geometries())[: 1 if once else None]:
@@ -313,7 +321,10 @@ class Completion:
             self._middle(geometry, self.bound, seconds, self._mirror)
 
     def polish(self) -> None:
-        """Use the remaining time to halve the distance to the bound again and again."""
+        """Until time ends, search for a schedule whose makespan is halfway between the bound and the best.
+
+        A makespan without an answer becomes the lower end of the next search.
+        """
         low = self.bound
         while not self.done and low < self.best.makespan:
             target = (low + self.best.makespan - 1) // 2
@@ -367,8 +378,8 @@ class Completion:
     def _geometries(self, *, folded: bool | None = None) -> Iterator[_Geometry]:
         """Yield geometries with about as many free micro-batches at each end as are in flight in the steady state.
 
-        The offsets come from measurements. They allow for a latency that is not quite the least. Folded plans need
-        smaller ones.
+        The offsets come from measurements. They allow for a latency that is not quite the least. `folded` tells whether
+        a mirror halves the model, which needs smaller offsets. By default, that depends on the plan.
         """
         unroll, total = self.repetend.unroll, self.micro_batches
         flight = ceil(Fraction(self._least_latency, self.repetend.period))

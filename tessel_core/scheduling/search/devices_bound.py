@@ -1,9 +1,9 @@
-"""The devices bound: the least makespan if only a few devices can do just one run at a time.
+"""The devices bound: the least makespan if only a few devices are limited to one run at a time.
 
 Relaxing the rules of all other devices is valid. Their blocks keep their durations, but have no limit on devices or
-memory. So they become lags between the remaining blocks, heads before them and tails after them. One device is
-Carlier's one-machine problem with delays and a memory window, which CP-SAT solves in milliseconds. Each further device
-makes the bound better and slower. [Carlier 1982; Adams, Balas, Zawack 1988]
+memory. So they become least times between the remaining blocks (lags), before them (heads) and after them (tails). One
+device is Carlier's one-machine problem with delays and a memory window, which CP-SAT solves in milliseconds. Each
+further device makes the bound better and slower. [Carlier 1982; Adams, Balas, Zawack 1988]
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from tessel_core.scheduling.search.devices_model import MAX_RUNS, DevicesModel, 
 from tessel_core.scheduling.structure import path_lengths
 
 _SHARE_ALONE, _SHARE_TOGETHER, _SHARE_EXCLUDED = 0.05, 0.05, 0.4
-"""Shares of the remaining time for one question: one device, several devices, and excluded horizons. Questions that are
-settled do not count, because they take little time."""
+"""Shares of the remaining time: for a model of one device, for one of several devices, and for excluding horizons.
+
+The time of a model that CP-SAT decides is not subtracted, because it is short.
+"""
 _MIN_GAP_DIVISOR = 500
 """No further model is solved if the gap is below makespan / 500."""
 _EXCLUDING_STEPS = 400
-"""Number of steps into which the busiest device's work is divided when horizons are excluded.
+"""Number of quanta in the busiest device's work when horizons are excluded.
 
-Smaller steps leave more questions unanswered.
+With more quanta, CP-SAT decides fewer models in time.
 """
 _MAX_UNANSWERED = 3
-"""Stop with a set of devices after this many models that were not decided in time."""
+"""Give up a set of devices after this many models that were not decided in time."""
 
 
 def devices_bound(
     plan: MicroBatchPlan, micro_batches: int, least: int, effort: Effort, control: Control, *, known: int | None = None
 ) -> int:
-    """Return a lower bound on the makespan, at least `least`, from single devices and then from growing sets.
+    """Return a lower bound on the makespan in ticks, at least `least`, from single devices and then from growing sets.
 
-    `known` is the makespan of a known schedule, above which the search does not look.
+    `known` is the makespan of a known schedule. The search ends when the bound reaches it.
     """
     control = control if effort.repeatable else control.part(effort.seconds)
     left = effort.seconds
@@ -69,7 +71,7 @@ def _in_visiting_order(plan: MicroBatchPlan) -> list[int]:
 
 
 def _growing_sets(alone: Mapping[int, int]) -> Iterable[tuple[int, ...]]:
-    """Return growing sets: the two devices with the best bounds, and others spread evenly over the visiting order."""
+    """Return growing sets of devices: the two with the best bounds, and others spread over the visiting order."""
     order = list(alone)
     binding = sorted(order, key=lambda d: -alone[d])[:2]
     sizes = range(2, len(order) + 1)
@@ -86,9 +88,9 @@ def bound_of(
     control: Control,
     known: int | None = None,
 ) -> tuple[int, bool]:
-    """Return a lower bound on the makespan from the rules of `devices`, at least `least`, and whether it is their best.
+    """Return a lower bound on the makespan in ticks, and whether it is the best that the rules of `devices` give.
 
-    Sets with too many runs are not asked about.
+    The bound is at least `least`. Sets with too many runs are not modelled.
     """
     kept = sum(len(plan.blocks_on[d]) for d in devices)
     if kept * micro_batches > MAX_RUNS:
@@ -112,10 +114,10 @@ def _excluded(
     effort: Effort,
     control: Control,
 ) -> tuple[int, bool]:
-    """Raise the bound `least` by excluding horizons. Return it, and whether all questions were answered.
+    """Return `least`, raised by excluding horizons, and whether CP-SAT decided every model.
 
-    Each question asks for any schedule that ends by a horizon, which halves the gap between excluded and possible
-    makespans. After a question without an answer, the next one is nearer to the excluded makespans.
+    Each model asks for any schedule that ends by a horizon, halfway between the bound and the least makespan that seems
+    possible. After a model without an answer, the next horizon is shorter.
     """
     if micro_batches * sum(len(plan.blocks_on[d]) for d in devices) > MAX_RUNS:
         return least, True

@@ -1,4 +1,4 @@
-"""A CP-SAT model of the runs on some or all devices that finds or excludes schedules within a horizon."""
+"""A CP-SAT model of the runs on some or all devices. It finds a schedule that ends by a horizon, or excludes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.scheduling.structure import least_held, longest_from, memory_in
 MAX_RUNS = 3_000
 """Largest number of runs in a model. Larger models react too late to a cancel."""
 _STEPS = 4_000
-"""If costs are fine, one step is this fraction of the busiest device's work. Rounding to steps loses about one step."""
+"""Number of quanta in the busiest device's work if costs are fine. Rounding loses about one quantum."""
 _MEMORY_STEPS = 2**16
 
 
@@ -30,11 +30,12 @@ def quantum_of(plan: MicroBatchPlan, steps: int = _STEPS) -> int:
 class DevicesModel(Runs):
     """A model of the runs on some devices within a horizon, in quanta. Each private method is one rule of the referee.
 
-    Blocks of other devices become lags between the remaining blocks, heads before them and tails after them.
+    Blocks of other devices become least times between the remaining blocks (lags), before them (heads) and after them
+    (tails).
 
-    Costs are rounded down to quanta. The makespan of an earliest schedule is a longest path over durations and lags,
-    so rounding down never makes it longer. If the model has no solution within `horizon`, every schedule takes at
-    least horizon + 1 quanta.
+    Costs are rounded down to quanta. The makespan of an earliest schedule is a longest path over durations and lags, so
+    rounding down never makes it longer. If the model has no solution within `horizon`, every schedule takes at least
+    horizon + 1 quanta.
     """
 
     def __init__(
@@ -50,7 +51,11 @@ class DevicesModel(Runs):
         self._memory()
 
     def _declare(self, horizon: int) -> None:
-        """A run starts after its head, and its tail ends by the horizon. Both are longest paths in the whole plan."""
+        """A run starts after its head, and its tail ends by the horizon.
+
+        The head of a block is the longest path to its start. The tail is the longest path from its start to the end of
+        the micro-batch. Both are paths in the whole plan.
+        """
         heads, self.tails = path_lengths(self.plan, self.quantum)
         for b in self.kept:
             for m in range(self.micro_batches):
@@ -84,7 +89,7 @@ class DevicesModel(Runs):
                 self.cumulative(holds, capacity, 2**40, step=max(1, capacity // _MEMORY_STEPS))
 
     def minimise(self, least: int, horizon: int) -> None:
-        """Minimise the makespan, which is at least `least`."""
+        """Minimise the makespan in quanta, which is at least `least`."""
         makespan = self.cp.new_int_var(min(least, horizon), horizon, "")
         for b in self.kept:
             self.cp.add(makespan >= self.start[b, self.micro_batches - 1] + self.tails[b])
@@ -94,11 +99,11 @@ class DevicesModel(Runs):
 def schedule_within(
     plan: MicroBatchPlan, micro_batches: int, makespan: int, effort: Effort, control: Control
 ) -> tuple[Verdict, Schedule | None]:
-    """Ask for a schedule of at most `makespan` ticks, and return the verdict with it.
+    """Let CP-SAT search for a schedule of at most `makespan` ticks. Return its verdict, and the schedule or None.
 
-    Fine costs are rounded down to quanta, and the order is then timed exactly. So the schedule may be a few quanta
-    longer. With a hard horizon, memory as precedences and no linear relaxations, one worker of CP-SAT answers in
-    seconds for hundreds of runs. A model that minimises the makespan finds and proves less in minutes.
+    Fine costs are rounded down to quanta, and exact starts are then computed in the same order. So the schedule may be
+    a few quanta longer. With a hard horizon, memory as precedences and no linear relaxations, one worker of CP-SAT
+    answers in seconds for hundreds of runs. A model that minimises the makespan finds and proves less in minutes.
     """
     devices = frozenset(range(len(plan.devices)))
     if micro_batches * len(plan.blocks) > MAX_RUNS:

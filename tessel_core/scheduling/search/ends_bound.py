@@ -1,4 +1,4 @@
-"""The ends bound: the least idle time in the first and the last ticks of any schedule, by CP-SAT."""
+"""The ends bound on the makespan, from the least idle time in the first and the last ticks. CP-SAT computes it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import memory_intervals_on, path_lengths
 
 ENDS_WINDOWS = (1.5, 2.5)
-"""Lengths of the ends in periods. The second takes longer and rarely gives a better bound."""
+"""Lengths of the ends, as multiples of the busiest device's work. The second takes longer and rarely gives more."""
 _MAX_RUNS = 4_000
 
 
 def ends_bound(
     plan: MicroBatchPlan, micro_batches: int, periods: float, least: int, effort: Effort, control: Control
 ) -> int:
-    """Return a lower bound on the makespan, at least `least`, from the first and the last X ticks.
+    """Return a lower bound on the makespan in ticks, at least `least`, from the first and the last X ticks.
 
     X is `periods` times the busiest device's work. For every device d, makespan >= N * work(d) + idle time of d in the
     first X ticks + idle time of d in the last X ticks. The first ticks of any schedule obey the rules of whole
@@ -78,7 +78,7 @@ class _End:
                     self.cp.add(self.start[b, m] >= self.start[b, m - 1] + block.duration).only_enforce_if(here)
 
     def _dependencies(self) -> None:
-        """If a run starts in the window, its predecessors have ended in it, at least a lag earlier."""
+        """If a run starts in the window, its predecessors have ended in the window, at least a lag earlier."""
         before = self.plan.successors if self.backwards else self.plan.predecessors
         for (b, m), here in self.present.items():
             for a, lag in before[b]:
@@ -90,7 +90,7 @@ class _End:
                 self.cp.add(self.start[b, m] >= ready).only_enforce_if(here)
 
     def _memory(self) -> None:
-        """The memory held from acquires in the window is at most the capacity. It may be held beyond the window."""
+        """The memory acquired in the window is at most the capacity. It may be held beyond the window."""
         for d, device in enumerate(self.plan.devices):
             if device.activation_capacity is None:
                 continue
@@ -118,7 +118,7 @@ class _End:
         return self.cp.new_optional_interval_var(self.start[opens], length, end, self.present[opens], "")
 
     def _work_on(self, device: int) -> cp_model.LinearExpr:
-        """Return the ticks of the window in which the device is busy. Its runs are disjoint."""
+        """Return the number of ticks of the window in which `device` is busy. Its runs are disjoint."""
         intervals, parts = [], []
         for (b, m), here in self.present.items():
             if b not in self.plan.blocks_on[device]:

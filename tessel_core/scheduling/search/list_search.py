@@ -1,4 +1,4 @@
-"""List scheduling with priorities and handicaps that evolve."""
+"""List scheduling with priorities and handicaps (see `kernels.lists`), which change at random while that helps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Priorities = NDArray[np.float64]
 _RUNS_PER_SLICE = 500_000
 """Number of runs placed in one slice of the search. A core places this many in about a fifth of a second."""
 _MIN_PRACTICE_MICRO_BATCHES = 24
-"""Rules first evolve ("practise") on a small number of micro-batches, at least this many."""
+"""Rules are first improved on fewer micro-batches ("practice"), but on at least this many."""
 _MAX_STALLED_PRACTICE_SLICES = 4
 """Practice ends after this many slices without improvement."""
 _DUE_DATE_STEP = 0.5
@@ -52,8 +52,9 @@ RULES: dict[str, Callable[[MicroBatchPlan], Sequence[int]]] = {
     "longest-run": lambda plan: [block.duration for block in plan.blocks],
     "oldest": lambda plan: [0] * len(plan.blocks),
 }
-"""Rules by name. Each is a function that returns the priority of each block. At equal priority, the oldest micro-batch
-comes first.
+"""Rules by name. Each returns one priority per block of a plan, and the highest comes first.
+
+At equal priority, the oldest micro-batch comes first.
 
 - advanced: the last block in topological order first
 - backward: backward before forward before weight gradients
@@ -65,12 +66,12 @@ comes first.
 
 
 class ListSearch:
-    """A search that evolves the priorities of one list schedule, from a rule of `RULES` on.
+    """A search for short list schedules. It starts from a rule of `RULES` and changes the priorities at random.
 
     `order` lists the blocks so that one micro-batch alone fits in memory. With `from_the_end`, the search runs on the
     plan with time reversed, and so builds schedules from their end.
 
-    Priorities that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
+    Priorities that are good for a few micro-batches are mostly good for many, so they are first improved on a few.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class ListSearch:
         few = max(_MIN_PRACTICE_MICRO_BATCHES, 2 * len(plan.devices))
         self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts
         self._practised = -1
-        """Makespan of the shortest schedule for the number of micro-batches on which the rules evolve now."""
+        """Makespan of the schedule in `_practice`, or -1 if there is none."""
         self.makespan = -1
         """Makespan of the shortest schedule so far, or -1 before the first."""
         self.slices = self.idle_slices = 0
-        """Number of slices of evolution in total, and since the last improvement."""
+        """Number of calls of `evolve`, in total and since the last improvement."""
         self._spread = max(0.6, plan.busiest_work * _HANDICAP_SPREAD)
 
     @property
@@ -115,7 +116,7 @@ class ListSearch:
     def restart(self, tries: int) -> None:
         """Build `tries` more schedules and keep the shortest.
 
-        Each one, except the first two of this search, changes the rule at random.
+        All but the first two schedules of this search use a random change of the rule.
         """
         found = np.empty_like(self._starts)
         noise = len(self.plan.blocks) / 8
@@ -123,12 +124,12 @@ class ListSearch:
         self._restarts += tries
 
     def scatter(self) -> None:
-        """Randomise the priorities."""
+        """Change all priorities at random."""
         noise = np.random.default_rng(self._next_seed()).standard_normal(len(self.plan.blocks))
         self._rules.priority[:] += len(self.plan.blocks) / 3 * noise
 
     def kicked(self, seed: int) -> ListSearch:
-        """Return a search that starts from the current rules with a few random changes of the priorities."""
+        """Return a search that starts from the current rules, with a few priorities changed at random."""
         other = self._with_current_rules(len(self._starts))
         other._seed, other.makespan, other._practised = seed, -1, -1
         other.slices = other.idle_slices = 0
@@ -189,10 +190,10 @@ class ListSearch:
 
 
 class InsertionSearch(ListSearch):
-    """A list search of the `tied` blocks only, into whose schedules all other blocks are inserted.
+    """A list search that lists only the `tied` blocks, and inserts all other blocks into their schedule.
 
-    Blocks that hold no limited memory can wait. A list schedule of all blocks often lets them delay blocks that hold
-    memory, and so wastes it.
+    Blocks that hold no limited memory can wait. In a list schedule of all blocks, they often delay blocks that hold
+    memory, which wastes memory.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class InsertionSearch(ListSearch):
         self._insert(1)
 
     def evolve(self, tries: int | None = None) -> None:
-        """Evolve the schedule of the tied blocks until it stalls, and then the whole schedule."""
+        """Improve the schedule of the tied blocks until that stalls, and then the whole schedule."""
         self.slices += 1
         before = self.makespan
         if self._part.makespan < 0 or (tries is None and self._part.idle_slices < _MAX_STALLED_PRACTICE_SLICES):
@@ -246,9 +247,9 @@ class InsertionSearch(ListSearch):
         return other if other.makespan >= 0 else None
 
     def _insert(self, tries: int) -> None:
-        """Insert the free blocks by the current rules and pauses.
+        """Insert the free blocks by the current rules and pauses, and keep the schedule if it is the shortest.
 
-        Then evolve rules and pauses in the remaining `tries`.
+        All but the first of `tries` change the rules or the pauses at random.
         """
         starts = np.zeros_like(self._starts)
         self._pauses, makespan = insert_into_lists(
@@ -259,7 +260,7 @@ class InsertionSearch(ListSearch):
 
 
 def _by_rank(values: Sequence[int]) -> Priorities:
-    """Return priorities as evenly spaced ranks, so that a random change has the same effect for every rule."""
+    """Replace priorities by evenly spaced ranks, so that a random change has the same effect for every rule."""
     known, ranks = np.unique(values, return_inverse=True)
     return np.asarray(ranks * (len(values) / len(known)), dtype=np.float64)
 

@@ -21,7 +21,7 @@ _MAX_START = MAGNITUDE * 64
 """CP-SAT adds several integers of 64 bits, so each must stay well below 2^63."""
 
 Copy = tuple[int, int]
-"""Pair (block, copy). The copy counts the micro-batches of one period."""
+"""Pair (block, copy). The copies of a block are its runs in one period, one per micro-batch."""
 
 
 class Goal(Enum):
@@ -35,9 +35,10 @@ class Goal(Enum):
 def find_repetend(
     plan: MicroBatchPlan, period: int, unroll: int, goal: Goal, effort: Effort, control: Control
 ) -> tuple[Verdict, Repetend | None]:
-    """Search for a repetend of exactly `period` with `unroll` micro-batches, and return the verdict with it.
+    """Search for a repetend of `unroll` micro-batches with a period of exactly `period` ticks.
 
-    Repetends with few micro-batches in flight are tried first, because they are easier to find and to complete.
+    Return the verdict of CP-SAT, and the repetend or None. Repetends with few micro-batches in flight are tried first,
+    because they are easier to find and to complete.
     """
     enough = _enough_k(plan, period, unroll)
     for most_k in sorted({min(enough, _likely_k(plan)), enough}):
@@ -52,13 +53,13 @@ def find_repetend(
 
 
 def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
-    """Return a range of k that is large enough to prove a period infeasible (docs/explanation/schedule_search.md)."""
+    """Return a largest k that is enough to prove a period infeasible (docs/explanation/schedule_search.md)."""
     longest_lag = max((lag for _, _, lag in plan.arcs), default=0)
     return max(1, (len(plan.blocks) * unroll - 1) * (2 + ceil(longest_lag / period)))
 
 
 def _likely_k(plan: MicroBatchPlan) -> int:
-    """Return a range of k that most solutions need: the number of micro-batches that fit in memory, and a few more."""
+    """Return a largest k that is enough for most solutions: the micro-batches that fit in memory, and a few more."""
     in_flight = len(plan.blocks)
     for d, device in enumerate(plan.devices):
         smallest = min((plan.blocks[b].memory for b in plan.blocks_on[d] if plan.blocks[b].memory > 0), default=0)
@@ -142,7 +143,7 @@ class ModuloModel:
         return self.plan.blocks[j[0]].memory * (self.k[i] - self.k[j] + started)
 
     def _one_pair(self, moving: list[int], capacity: int) -> None:
-        """With one acquiring and one releasing block, run m + capacity waits for the release of run m."""
+        """With one acquiring and one releasing block, acquire m + c waits for release m. c = capacity // memory."""
         acquire, release = sorted(moving, key=lambda b: -self.plan.blocks[b].memory)
         at_once = capacity // self.plan.blocks[acquire].memory
         for u in range(self.unroll):
@@ -153,7 +154,7 @@ class ModuloModel:
     def _anchor(self) -> None:
         """Fix r of one source block, and k of one source block per connected component.
 
-        Shifting all starts changes nothing.
+        This excludes no solution, because all starts can be shifted together.
         """
         sources = [b for b in range(len(self.plan.blocks)) if not self.plan.predecessors[b]]
         self.cp.add(self.r[sources[0], 0] == 0)

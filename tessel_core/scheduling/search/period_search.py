@@ -40,11 +40,14 @@ CP-SAT needs more time for larger plans, so they get more seconds for circles.
 _MAX_MODEL_BLOCKS = 150
 """Largest number of blocks times unroll in a modulo model."""
 _MAX_RETIMED_RUNS = 1_500
-"""Largest number of runs in a repeated schedule that is retimed, which takes a tenth of a second."""
+"""Largest number of runs in a schedule for which `repeat` computes the least period, in a tenth of a second."""
 _MAX_LIST_RUNS, _MAX_LIST_UNROLL = 10_000, 16
-"""Largest number of runs in a list schedule that is searched for a steady state, and largest unroll of that."""
+"""Largest number of runs in a list schedule that is searched for a steady state, and largest unroll of the latter."""
 _AT_BOUND_SHARE = 0.4
-"""Fraction of the seconds per solve for an unrolled repetend at the bound. It is found quickly or not at all."""
+"""Above unroll 1, a solve for the period at the bound gets this fraction of the usual seconds.
+
+A repetend is found quickly or not at all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ def search_period(
     """Search for a repetend of least period per micro-batch until it meets the bound or time ends.
 
     CP-SAT tries unrolls 1 … `max_unroll`, in turn with circles of any number of micro-batches. `order` lists the blocks
-    so that one micro-batch alone fits in memory. It gives the first repetend.
+    so that one micro-batch alone fits in memory. In the first repetend, micro-batches run one after another in this
+    order.
     """
     periods = PeriodSearch(plan, maxsize, order, max_unroll, effort, control)
     periods.begin()
@@ -77,17 +81,17 @@ def search_period(
 
 
 def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
-    """Return the limits and settings of CP-SAT in a round. Solves for unrolls above 1 alternate between all workers and
-    one worker.
+    """Return the limits and settings of CP-SAT in round `number`.
 
-    The one worker uses no linear relaxations, which is fastest for most models.
+    Unrolls above 1 use only one worker in every other round. This worker uses no linear relaxations, which is fastest
+    for most models.
     """
     alone = unroll > 1 and number % 2 == 0
     return replace(effort, seed=effort.seed + number, workers=1 if alone else effort.workers, relaxation=not alone)
 
 
 class PeriodSearch:
-    """The best repetend so far, the best that `micro_batches` can keep, and the periods that are excluded."""
+    """Phase 1. It keeps the best repetend, the best that can repeat within `micro_batches`, and excluded periods."""
 
     def __init__(
         self,
@@ -114,8 +118,9 @@ class PeriodSearch:
         return FoundPeriod(self._best, self._kept, self.bound)
 
     def begin(self) -> None:
-        """Run the steps that take little time: the bound at unroll 1, published and greedy orders, and the states
-        bound.
+        """Run the steps that take little time.
+
+        They are CP-SAT at the bound with unroll 1, published and greedy orders, and the states bound.
         """
         self._at_unroll(0, 1)
         if self.over:
@@ -136,10 +141,10 @@ class PeriodSearch:
             self.control.report(PERIOD, known, bound, "bound")
 
     def go_on(self, control: Control, *, ready: bool = True) -> None:
-        """Search for circles and ask CP-SAT in turn, until the bound is met or time ends.
+        """Search by circles and by CP-SAT in turn, until the bound is met or time ends.
 
-        Circles are searched only if the kernels are `ready`. If the best repetend has more micro-batches than the
-        schedule, the questions of the round about smaller unrolls are still asked.
+        Circles are searched only if the kernels are `ready`. A repetend that meets the bound may have too many
+        micro-batches for the schedule. Then CP-SAT still tries the smaller unrolls of the round.
         """
         self.control = control
         if self.over:
@@ -169,13 +174,16 @@ class PeriodSearch:
         self.offer(circles.kept, "circles")
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> None:
-        """Repeat very long schedules by the rules of `lists`, if this search uses cyclic orders at all."""
+        """Offer repetitions of very long schedules by the rules of `lists`.
+
+        Does nothing if circles are not searched.
+        """
         self.control = control
         if self._circle_search is not None and not self.over and not self.proved:
             self.offer(self._circle_search.close_long(lists, control), "circles")
 
     def offer_steady(self, starts: IntColumn) -> None:
-        """Consider the steady state of a list schedule as the best repetend, if the schedule is small."""
+        """Offer the repetend in the steady state of a list schedule, if the schedule is small."""
         if not self.over and starts.size <= _MAX_LIST_RUNS:
             for repetend in steady_part(self.plan, starts, _MAX_LIST_UNROLL):
                 self.offer(repetend, "list")
@@ -188,7 +196,10 @@ class PeriodSearch:
         self.offer(whole, "repeated")
 
     def _at_unroll(self, number: int, unroll: int, *, asked: bool = False) -> None:
-        """Ask a round's questions about one unroll. With `asked`, the question at the bound was asked before."""
+        """Let CP-SAT search with one unroll in round `number`.
+
+        With `asked`, it has already tried the period at the bound.
+        """
         self.effort = _round_effort(self._all_effort, number, unroll).within(_ROUNDS_S[number])
         if not asked:
             self.at_bound(unroll)
@@ -197,7 +208,7 @@ class PeriodSearch:
 
     @property
     def over(self) -> bool:
-        """Whether time has ended, or both the best period and the best kept period are proved."""
+        """Whether time has ended, or both the best period and the best that the schedule can repeat are proved."""
         return self.control.stopped or (self.proved and self._all_kept)
 
     @property
@@ -207,15 +218,15 @@ class PeriodSearch:
 
     @property
     def _all_kept(self) -> bool:
-        """Whether the kept repetend has the least period that this number of micro-batches can keep."""
+        """Whether no repetend that can repeat within the schedule can have a shorter period than `_kept`."""
         least = kept_period_bound(self.bound, self._micro_batches)
         return self._micro_batches == 1 or self._kept.period_per_micro_batch <= least
 
     @property
     def _to_beat(self) -> Fraction:
-        """Period that a new repetend must beat.
+        """Period per micro-batch that a new repetend must beat.
 
-        It is the best one, or, once that is proved, the best one that the schedule can keep.
+        It is the best one. Once that is proved, it is the best one that can repeat within the schedule.
         """
         return (self._kept if self.proved else self._best).period_per_micro_batch
 
@@ -262,9 +273,9 @@ class PeriodSearch:
                     failed, stride = target, max(1, (high - target) // 2)
 
     def _ask(self, quantum: int, period: int, unroll: int, seconds: float) -> bool:
-        """Let CP-SAT search a repetend of `period` quanta (coarse units of time).
+        """Let CP-SAT search for a repetend of `period` quanta of `quantum` ticks.
 
-        Return whether it is an improvement when timed exactly.
+        Return whether its exact period is an improvement.
         """
         if period <= self._impossible.get((quantum, unroll), 0):
             return False

@@ -1,8 +1,8 @@
 """A portfolio of searches that shorten a schedule and raise its bound in parallel.
 
-Work comes in slices of a fifth of a second or more. Kinds that succeed often get more time.
+A task takes one slice, which is a fifth of a second, or several. Kinds of tasks that succeed often get more time.
 
-- *list*: evolve the rules of list schedules, forwards and from the end.
+- *list*: change the rules of list schedules, forwards and from the end.
 - *order*: tabu search on the orders of the shortest schedules.
 - *horizon*: ask CP-SAT for any schedule that ends by a time between bound and best. It finds one, or raises the bound.
 - *devices*: bound the makespan by the rules of a few devices.
@@ -41,10 +41,9 @@ _KEPT_LIST_SEARCHES, _RANDOM_RESTART_SHARE = 4, 0.3
 Otherwise, a new list search starts from one of the kept searches.
 """
 _FIRST_RESTARTS = 200
-"""Largest number of restarts of the first list search. The scheduler `list-scheduling` has the same default.
-"""
+"""Largest number of restarts of the first list search. It is also the default of the scheduler `list-scheduling`."""
 _MAX_MAKESPAN_RATIO = 1.02
-"""List schedules longer than this times the best makespan get no tabu search."""
+"""Schedules of list searches get no tabu search if they are longer than this times the best makespan."""
 _MAX_STALLED_ORDER_SLICES = 6
 """Drop a tabu search after this many slices without improvement."""
 _HORIZON_S, _DEVICES_S = 1.5, 3.0
@@ -124,7 +123,7 @@ class Portfolio:
         self._pays[each.kind] += _LEARNING_RATE * (better - self._pays[each.kind])
 
     def _next(self, control: Control) -> _Slice | None:
-        """Draw the kind of the next slice by its recent rate of success per time."""
+        """Return the next task, or None if there is none. Its kind is drawn by the recent rate of success per time."""
         if self.effort.repeatable and self._left <= 0:
             return None
         weights = {kind: max(_MIN_SUCCESS_RATE, self._pays[kind]) / METHODS[kind].slices for kind in METHODS}
@@ -152,7 +151,10 @@ class Portfolio:
         return _Slice("list", search.evolve, lambda _: self._offer(search, "list"))
 
     def _some_list(self, _control: Control) -> _Slice | None:
-        """Continue the surviving list search with the fewest slices. After each round, drop the worse half."""
+        """Return a slice of the list search with the fewest slices.
+
+        After each round, drop the worse half of the searches.
+        """
         if len(self.lists) > _SURVIVING_LIST_SEARCHES and min(each.slices for each in self.lists) >= self._round_slices:
             self.lists = sorted(self.lists, key=_by_makespan)[: -(-len(self.lists) // 2)]
             self._round_slices *= 2
@@ -180,7 +182,10 @@ class Portfolio:
     # Orders
 
     def _some_order(self, _control: Control) -> _Slice | None:
-        """Continue the most promising tabu search. Start new ones from the lists and the incumbent if there is room."""
+        """Return a slice of the most promising tabu search.
+
+        Start new ones from the lists and the incumbent if there is room.
+        """
         self._orders = [each for each in self._orders if each.idle_slices < _MAX_STALLED_ORDER_SLICES]
         best = self.incumbent.starts
         for each in sorted([*self.lists, *self._ended], key=_by_makespan):
@@ -197,7 +202,7 @@ class Portfolio:
         return _Slice("order", lambda: search.improve(self.incumbent.bound), lambda _: self._offer(search, "order"))
 
     def _search_orders(self, makespan: int, starts: Callable[[], IntColumn]) -> None:
-        """Start a tabu search from a schedule, unless one has started from its makespan or too many are running."""
+        """Start a tabu search from a schedule, unless one has started from this makespan or too many are running."""
         full = len(self._orders) >= _MAX_ORDER_SEARCHES or self.incumbent.runs > OrderSearch.MAX_RUNS
         if full or makespan in self._searched:
             return
@@ -208,7 +213,7 @@ class Portfolio:
     # Questions to CP-SAT
 
     def _ask_horizon(self, control: Control) -> _Slice | None:
-        """Let CP-SAT search a schedule that ends by a horizon, a time between the bound and the best makespan."""
+        """Return a task that searches for a schedule by a horizon, a time between the bound and the best makespan."""
         incumbent = self.incumbent
         if incumbent.runs > MAX_RUNS or not self._horizon_open:
             return None
@@ -230,7 +235,7 @@ class Portfolio:
         return _Slice("horizon", work, finish)
 
     def _bound_devices(self, control: Control) -> _Slice | None:
-        """Compute the devices bound. This is done once."""
+        """Return a task that computes the devices bound. There is only one such task."""
         if self._bounded:
             return None
         incumbent, self._bounded = self.incumbent, True

@@ -1,8 +1,8 @@
 """Quick schedules and their repetends, from which searches start: the published orders and a greedy list schedule.
 
-Each step of the greedy schedule places the run that can start first. The oldest micro-batch wins ties, then the most
-advanced block. On a chain of stages this gives 1F1B. Micro-batches enter a device in order, and only if there is room
-for all that they will acquire there. So the oldest one in flight is never blocked, and nothing deadlocks.
+Each step of the greedy schedule places the run that can start first. The oldest micro-batch wins ties, then the last
+block in topological order. On a chain of stages this gives 1F1B. Micro-batches enter a device in order, and only if
+there is room for all that they will acquire there. So the oldest one in flight is never blocked, and nothing deadlocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_PUBLISHED_RUNS = 200_000
 
 
 def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
-    """Yield the starts of the greedy schedule and of the published orders that apply and fit."""
+    """Yield starts, shaped (micro-batches, blocks), of the greedy schedule and of published orders that fit."""
     listed = greedy_starts(plan, micro_batches)
     if listed is not None:
         yield listed
@@ -35,7 +35,7 @@ def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn
 
 
 def published_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
-    """Yield the starts of the published orders that apply and fit."""
+    """Yield starts, shaped (micro-batches, blocks), of the published orders that apply and fit."""
     for scheduler in BASELINES.values():
         if micro_batches * len(plan.blocks) <= _MAX_PUBLISHED_RUNS and not scheduler.why_not(plan, micro_batches):
             built = scheduler.solve(plan, micro_batches, NoOptions(), Control()).solution
@@ -44,14 +44,17 @@ def published_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntCo
 
 
 def quick_repetends(plan: MicroBatchPlan, max_unroll: int) -> Iterator[Repetend]:
-    """Yield the steady states of quick schedules, with exact least periods for their orders."""
+    """Yield the repetends of quick schedules, each with the least period for its order."""
     micro_batches = min(4 * len(plan.blocks) + 4 * max_unroll, _MAX_GREEDY_RUNS // len(plan.blocks))
     for starts in quick_starts(plan, max(1, micro_batches)):
         yield from steady_part(plan, starts, max_unroll)
 
 
 def steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Iterator[Repetend]:
-    """Yield the repetend of least unroll that a schedule keeps, if any, with the least period for its order."""
+    """Yield the repetend in the steady state of a schedule, if there is one of at most `max_unroll` micro-batches.
+
+    It has the least unroll, and the least period for its order.
+    """
     for unroll in range(1, min(max_unroll, len(starts) - 1) + 1):
         steady = find_steady_state(starts, unroll=unroll)
         if steady is None or not holds_instance(starts, steady):
@@ -77,7 +80,7 @@ def greedy_starts(plan: MicroBatchPlan, micro_batches: int) -> IntColumn | None:
 
 
 def _room(plan: MicroBatchPlan, device: int) -> float:
-    """Return how many micro-batches fit on `device` at once."""
+    """Return how many micro-batches fit on `device` at once, or infinity if memory is no limit."""
     capacity = plan.devices[device].activation_capacity
     acquired = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[device])
     return float("inf") if capacity is None or not acquired else capacity // acquired
@@ -100,7 +103,7 @@ class _Greedy:
         """Runs (block, micro-batch) that wait for room on each device."""
 
     def run(self) -> IntColumn:
-        """Place all runs and return their starts."""
+        """Place all runs and return their starts, shaped (micro-batches, blocks)."""
         for b in self.plan.topological_order:
             if not self.plan.predecessors[b]:
                 for m in range(self.micro_batches):
@@ -123,7 +126,10 @@ class _Greedy:
         heapq.heappush(self.ready, (start, m, self.rank[b], b))
 
     def _without_room(self, b: int, m: int) -> int | None:
-        """Return the first device that micro-batch m may not enter yet, because of the order or for lack of room."""
+        """Return the first device that micro-batch m may not enter yet, or None.
+
+        It may not enter before earlier micro-batches, nor if there is no room.
+        """
         if self.plan.blocks[b].memory <= 0:
             return None
         for d in self.plan.blocks[b].devices:
@@ -148,7 +154,7 @@ class _Greedy:
             self._let_in(block.devices, m)
 
     def _let_in(self, devices: tuple[int, ...], m: int) -> None:
-        """Count the micro-batches that have left the devices.
+        """Count micro-batch m as gone from the devices that it has left.
 
         Then retry the runs that wait for room on these devices.
         """

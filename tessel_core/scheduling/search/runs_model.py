@@ -63,7 +63,10 @@ class Runs:
             self.cp.add(self.start[acquire, m] >= self.end((release, m - count)))
 
     def cumulative(self, holds: Sequence[MemoryInterval], capacity: int, longest: int, step: int = 1) -> None:
-        """The memory held between each acquire's start and its release's end is at most the capacity, in `step`s."""
+        """The memory held from the start of each acquire to the end of its release is at most the capacity.
+
+        Amounts and capacity are divided by `step` and rounded down.
+        """
         intervals, demands = [], []
         for hold in holds:
             for m in range(self.micro_batches):
@@ -102,7 +105,7 @@ class RunsModel(Runs):
         """Micro-batches with a pin or an order."""
         alike = [m for m in range(micro_batches) if m not in self.special]
         self.last = [*self.special, *alike[-1:]]
-        """Micro-batches of which one ends last."""
+        """Micro-batches one of which ends last, so that only they limit the makespan."""
         self._declare_starts()
         self._dependencies()
         self.micro_batches_in_order((b for b in range(len(plan.blocks)) if b not in self.mirror), alike)
@@ -153,7 +156,10 @@ class RunsModel(Runs):
         return devices
 
     def _memory(self) -> None:
-        """The memory held is at most the capacity. A single interval only limits the number of micro-batches."""
+        """The memory held is at most the capacity.
+
+        If a device has only one memory interval, that limits the number of micro-batches between its two blocks.
+        """
         for d in self._devices():
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
@@ -175,7 +181,7 @@ class RunsModel(Runs):
                 self.cp.add(latest <= first + reach)
 
     def hint(self, starts: IntColumn) -> None:
-        """Give CP-SAT starts as a hint, shaped (micro-batches, blocks)."""
+        """Give `starts`, shaped (micro-batches, blocks), to CP-SAT as a hint."""
         for (b, m), variable in self.free.items():
             self.cp.add_hint(variable, int(starts[m, b]))
 
@@ -190,7 +196,7 @@ class RunsModel(Runs):
 
 
 def minimise_all_runs(incumbent: Incumbent, effort: Effort, control: Control) -> None:
-    """Improve the incumbent and its bound by one model of all runs, if it is not proved and there are few runs."""
+    """Improve the incumbent and its bound by one model of all runs, unless it is proved or has too many runs."""
     if incumbent.runs > _MAX_RUNS_AT_ONCE or incumbent.proved:
         return
     model = RunsModel(incumbent.plan, incumbent.micro_batches, incumbent.makespan)

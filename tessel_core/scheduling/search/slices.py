@@ -26,10 +26,11 @@ def work_off(
     finish: Callable[[Slice, Result], None],
     control: Control,
 ) -> bool:
-    """Let each worker `take` a slice, `work` on it and `finish` it with the result, until no slice is left.
+    """Let each worker `take` a slice, `work` on it and `finish` it with the result, until `take` returns None.
 
-    Only `work` runs in parallel. One worker takes its slices in a fixed order. Returns False if the control stopped
-    the work. Slices that had started then still run to their end, but are not finished. Their data must not be used.
+    Only `work` runs in parallel. One worker takes its slices in a fixed order. Returns False if the control stopped the
+    work. Slices that had started then still run to their end, but `finish` is not called for them. Their data must not
+    be used.
     """
     lock, failures, closed = threading.Lock(), list[BaseException](), threading.Event()
 

@@ -1,8 +1,8 @@
 """The states bound: the exact least period, at every unroll, of blocks that memory ties together.
 
-The state of such blocks is the number of micro-batches that each has started, up to a common number, and the remaining
-time of each running block. Memory bounds the differences, so there are finitely many states. A steady state is a cycle
-of states. The least ratio of ticks to micro-batches over all cycles is the least period [Lawler 1967].
+The state of such blocks is the number of runs that each has started, minus the least of these numbers, and the
+remaining time of each running block. Memory bounds the differences, so there are finitely many states. A steady state
+is a cycle of states. The least ratio of ticks to micro-batches over all cycles is the least period [Lawler 1967].
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def states_bound(
 ) -> Fraction:
     """Return a lower bound on the period per micro-batch, for every unroll and at least `least`.
 
-    period >= work(A) + least ratio of the blocks K, for every set K that memory ties together. Blocks of A exclude each
-    other and all of K in time, so cutting out the time in which they run leaves a schedule of K. Lags and all other
-    blocks are ignored. `known` is the period of a known schedule, above which the search does not look.
+    For every set K of blocks that memory ties together, period >= work(A) + least ratio of ticks to micro-batches of K.
+    Blocks of A never run at the same time as each other or as blocks of K, so cutting out the time in which they run
+    leaves a schedule of K. Lags and all other blocks are ignored. `known` is the period of a known schedule, which
+    limits the search.
     """
     for tied in tied_by_memory(plan):
         aside = _set_aside(plan, tied)
@@ -94,7 +95,7 @@ class _StateGraph:
                 if capacity is not None:
                     self.limits[i].append((capacity, [place[b] for b in plan.blocks_on[d] if b in place]))
         self.moves: IntColumn = np.zeros((0, 4), dtype=np.int64)
-        """One move per row: from state, to state, ticks, and runs of the first block that start."""
+        """One move per row: from state, to state, ticks, and the number of runs of the first tied block that start."""
 
     def explore(self, most: int, control: Control) -> bool:
         """Find all states and moves. Return False if there are more than `most` states or the control has stopped."""

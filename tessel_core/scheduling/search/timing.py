@@ -49,7 +49,7 @@ def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Micro-batches `first` … `first + count - 1`: each starts one `period` after the one `unroll` before it."""
+    """Rule that micro-batches `first` … `first + count - 1` repeat: m starts `period` ticks after m - `unroll`."""
 
     period: int
     unroll: int
@@ -72,16 +72,20 @@ class Tie:
 
 
 def compacted(schedule: Schedule) -> IntColumn:
-    """Start every run as early as the order on its devices allows. No run starts later than before."""
+    """Return the earliest starts, shaped (micro-batches, blocks), that keep the order on each device.
+
+    No run starts later than before.
+    """
     order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     return run_in_order(schedule.plan, schedule.micro_batches, order)
 
 
 def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
-    """Start every run as early as its order allows if the tied part stays periodic. None if that is impossible.
+    """Return the earliest starts that keep the order on each device and the period of the tied part, or None.
 
     A tied run is the variable of its leader plus a constant, so this is a system of difference constraints. Only the
-    order of runs on each device is taken from `schedule`, whose starts may be coarse.
+    order of runs on each device is taken from `schedule`, whose starts may be coarse. The result is None if no starts
+    exist.
     """
     plan, blocks = schedule.plan, len(schedule.plan.blocks)
     leaders = [tie.leader(m) for m in range(schedule.micro_batches)]
@@ -113,7 +117,7 @@ def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
 
 
 def retime(plan: MicroBatchPlan, repetend: Repetend, least_period: int) -> Repetend:
-    """Return the repetend of `plan` with the order of `repetend` and the least period from `least_period` on.
+    """Return a repetend of `plan` with the order of `repetend` and the least period, which is at least `least_period`.
 
     `repetend` may belong to a quantised copy of `plan`. The same order on every device means the same memory. The least
     period is a maximum cycle ratio. It is found by raising the period until no positive cycle is left [Lawler 1976].
@@ -151,10 +155,10 @@ def _arcs(plan: MicroBatchPlan, repetend: Repetend) -> list[tuple[int, int, int,
 def earliest_starts(
     nodes: int, source: IntColumn, target: IntColumn, length: IntColumn, control: Control | None = None
 ) -> tuple[IntColumn, list[int] | None]:
-    """Return the least starts from 0 on that meet start(target) >= start(source) + length, by Bellman-Ford.
+    """Return the least starts from 0 on that meet start(target) >= start(source) + length, and a list of arcs.
 
-    The second value lists the arcs of a positive cycle, which makes that impossible. It is empty without such a cycle,
-    and None if the control stopped the search.
+    The arcs form a positive cycle, so no starts meet the condition. The list is empty if there is no such cycle, and
+    None if the control stopped the search. The method is Bellman-Ford.
     """
     starts, came_by = np.zeros(nodes, dtype=np.int64), np.full(nodes, -1, dtype=np.int64)
     if not len(source):
@@ -181,7 +185,7 @@ def earliest_starts(
 
 
 def _cycle_in(came_by: IntColumn, source: IntColumn) -> list[int]:
-    """Return the arcs of a cycle among the last arcs to each node, in reverse. Empty if there is none."""
+    """Return the arcs of a cycle of `came_by`, which has the last arc to each node. Empty if there is none."""
     by, back = came_by.tolist(), source.tolist()
     seen = [0] * len(by)
     for walk in range(1, len(by) + 1):
