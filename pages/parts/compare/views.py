@@ -25,7 +25,7 @@ from tessel_core.charts.gantt import EVERYTHING, Detail, TimeAxis, detail_of
 from tessel_core.charts.jitter import jitter_chart
 from tessel_core.charts.timeline import Titled
 from tessel_core.control import Control
-from tessel_core.inspection import Difference, IdleSplit, Jitter, Jittered, difference, idle_causes, under_jitter
+from tessel_core.inspection import IdleSplit, Jitter, difference, idle_causes, under_jitter
 from tessel_core.inspection.jitter import DEVICE, RUN
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.options import options_of
@@ -44,6 +44,8 @@ _FIRST_POINTS_S = 0.5
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
 _POINTS = 12
 _VARIES = {"Every run": RUN, "Every device": DEVICE}
+_difference = lru_cache(maxsize=16)(difference)
+_jittered = lru_cache(maxsize=16)(under_jitter)
 
 Draw = Callable[[Sequence[Any]], None]
 
@@ -106,11 +108,6 @@ def _differ(schedules: dict[str, Schedule], first: str, second: str) -> None:
     _timelines(((before, schedules[before]), (after, schedules[after])))
 
 
-@lru_cache(maxsize=16)
-def _difference(before: Schedule, after: Schedule) -> Difference:
-    return difference(before, after)
-
-
 def _drawn(found: Sequence[Answer]) -> list[tuple[str, ScheduleReport, Schedule]]:
     """Return label, report and schedule of each pair that has a schedule."""
     reports = zip(workspace().comparison.labels(), (each.report for each in found), strict=True)
@@ -158,11 +155,6 @@ def _jitter(shown: tuple[Titled, ...]) -> None:
     labelled = [(label, each) for (label, _), each in zip(shown, jittered, strict=True)]
     picture(jitter_chart(labelled, schedules[0].plan.time_unit), "compare-jitter")
     st.caption(literal(" ".join(jitter_sentences(schedules, affordable))), help=CHANCE)
-
-
-@lru_cache(maxsize=16)
-def _jittered(schedules: tuple[Schedule, ...], jitter: Jitter) -> tuple[Jittered, ...]:
-    return under_jitter(schedules, jitter)
 
 
 def against_micro_batches() -> None:

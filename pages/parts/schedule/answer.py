@@ -42,6 +42,7 @@ from tessel_core.workbench.messages.timeline import SAVINGS, savings
 _EXPORTS_WIDTH = 260
 _MAX_ROWS, _TABLE_HEIGHT = 20_000, 430
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
+_gantt = lru_cache(maxsize=8)(gantt)
 
 
 def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> None:
@@ -147,11 +148,6 @@ def _show(key: str) -> None:
 _SHOWN = {MAKESPAN: "Shortest", PERIOD: "Steady"}
 
 
-@lru_cache(maxsize=8)
-def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
-    return gantt(schedule, window=window)
-
-
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """Show the timeline, the table, or the picture, which also replaces a timeline that the browser cannot draw."""
     whole_if_switched()
@@ -185,7 +181,7 @@ def _picture(schedule: Schedule) -> None:
     axis = TimeAxis.of([schedule])
     slider = detail_of([schedule], axis.windows[EVERYTHING]) is Detail.SHARES
     window = time_window(axis, "answer", slider=slider)
-    st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
+    st.plotly_chart(_gantt(schedule, window=window), key="gantt", config=MODE_BAR)
     if detail_of([schedule], window) is Detail.SHARES:
         st.caption(f"{SHARES_CAPTION} Choose a shorter window to see blocks.")
 
