@@ -31,8 +31,7 @@ def export(
         list[Path],
         typer.Argument(
             help="Schedule: a tessel-schedule file, a JSON file of the published Tessel code, a PyTorch CSV file, or "
-            "traces "
-            "of the PyTorch profiler, one file per rank."
+            "traces of the PyTorch profiler, one file per rank."
         ),
     ],
     to: Annotated[str | None, typer.Option(help=f"Format: {_KINDS}. Default: given by the suffix of --out.")] = None,

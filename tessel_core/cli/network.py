@@ -57,16 +57,14 @@ _TokensBefore = Annotated[int | None, typer.Option(help="Tokens of the prompt, o
 _Context = Annotated[
     int,
     typer.Option(
-        help="Context-parallel degree: devices that share the tokens of each sample. "
-        "Raising it saves memory for activations "
-        "and adds communication in attention."
+        help="Context-parallel degree: devices that share the tokens of each sample. Raising it saves memory for "
+        "activations and adds communication in attention."
     ),
 ]
 _ContextMethod = Annotated[
     ContextMethod,
     typer.Option(
-        help="Attention under --context. ring: keys and values go round the devices; all-to-all: each device "
-        "gets all "
+        help="Attention under --context. ring: keys and values go round the devices; all-to-all: each device gets all "
         "tokens of some heads."
     ),
 ]
@@ -97,8 +95,7 @@ _GradDtype = Annotated[
 _MicroBatches = Annotated[
     int | None,
     typer.Option(
-        help="Micro-batches per replica and step. More of them shorten the bubble of a pipeline. Default: 1; "
-        "for a "
+        help="Micro-batches per replica and step. More of them shorten the bubble of a pipeline. Default: 1; for a "
         "plan, 8."
     ),
 ]
@@ -119,9 +116,8 @@ _Order = Annotated[
 _StagesPerDevice = Annotated[
     int,
     typer.Option(
-        help="Pipeline stages per device. Stages go to the devices in turn, this many times. More of "
-        "them shorten the bubble and "
-        "add transfers."
+        help="Pipeline stages per device. Stages go to the devices in turn, this many times. More of them shorten the "
+        "bubble and add transfers."
     ),
 ]
 _Layout = Annotated[
@@ -140,8 +136,7 @@ _Attention = Annotated[
     AttentionKernel,
     typer.Option(
         help="Attention kernel. fused: the fastest fused kernel; flash2: FlashAttention 2; unfused: one kernel per "
-        "step, "
-        "which keeps the scores in memory."
+        "step, which keeps the scores in memory."
     ),
 ]
 _Zero = Annotated[
@@ -242,8 +237,7 @@ class AskedNetwork:
         str | None,
         typer.Option(
             metavar="LIST",
-            help=f"Order of the parallel dimensions, innermost first. Devices of the first one are neighbours. "
-            f"Default: "
+            help="Order of the parallel dimensions, innermost first. Devices of the first one are neighbours. Default: "
             f"{','.join(DEFAULT_RANK_ORDER)}; with --compat distir, {','.join(DISTIR_RANK_ORDER)}.",
         ),
     ] = None

@@ -47,8 +47,7 @@ def program(
             "--set",
             metavar="OPTION=VALUE",
             help="Option of the network, with the same value as for `tessel graph`. For an ONNX model: an open size, "
-            "or "
-            "training=true. Repeatable.",
+            "or training=true. Repeatable.",
         ),
     ] = None,
     mesh: options.MeshOfPlacement = None,

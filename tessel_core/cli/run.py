@@ -53,8 +53,7 @@ class HowToRun:
         typer.Option(
             "--stand-ins",
             help="For a schedule: run blocks that only sleep for the plan's durations and hold the plan's memory, in "
-            "place "
-            "of a toy network.",
+            "place of a toy network.",
         ),
     ] = False
     compute: Annotated[
@@ -90,8 +89,7 @@ class HowToRun:
         Path | None,
         typer.Option(
             help="File for the result. For a network or program, an .npz file with whole outputs, losses, gradients "
-            "and new "
-            "weights; for a schedule, a file of the measured run."
+            "and new weights; for a schedule, a file of the measured run."
         ),
     ] = None
 
