@@ -9,8 +9,7 @@ from typing import ClassVar
 import streamlit as st
 
 from pages.parts.learn.board import board
-from pages.parts.learn.levels import next_level, reach
-from pages.parts.learn.waiting import result_of, waiting
+from pages.parts.learn.levels import next_level, reach, result_of, waiting
 from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, unbroken, workspace

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages.parts.learn.waiting import result_of, waiting
+from pages.parts.learn.levels import result_of, waiting
 from pages.shared.run_panel import Solvable
 from pages.shared.timeline.component import STYLE
 from pages.shared.widgets import download, literal

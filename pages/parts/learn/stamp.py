@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.parts.learn.board import board
-from pages.parts.learn.levels import next_level, reach
+from pages.parts.learn.levels import show_verdict
 from pages.parts.learn.play import moved
 from pages.shared.session import workspace
 from pages.shared.timeline.component import timeline
@@ -13,7 +13,7 @@ from pages.shared.widgets import complain, literal
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, Stamping
 from tessel_core.learning.coach import runs_kept
-from tessel_core.learning.stamping import Stamped, best_line, judge_stamp, target_of
+from tessel_core.learning.stamping import best_line, judge_stamp, target_of
 
 
 def play_stamping(level: Level, task: Stamping) -> None:
@@ -41,16 +41,5 @@ def play_stamping(level: Level, task: Stamping) -> None:
         complain(error)
         return
     if stamped is not None:
-        reach(level.name, stamped.reached)
-        _verdict(level, stamped)
-
-
-def _verdict(level: Level, stamped: Stamped) -> None:
-    if stamped.reached:
-        st.success(literal(stamped.sentence), icon=":material/verified:")
-        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
-        with st.container(horizontal=True):
-            next_level(level)
-    else:
-        st.info(literal(stamped.sentence), icon=":material/flag:")
-    timeline(stamped.shown, f"stamped-{level.name}")
+        show_verdict(level, stamped.sentence, reached=stamped.reached)
+        timeline(stamped.shown, f"stamped-{level.name}")
