@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
@@ -155,6 +156,16 @@ def button(label: str, *, key: str | None = None, place: DeltaGenerator | None =
 @unbroken
 def _press(name: str) -> None:
     session().pressed[name] += 1
+
+
+def text_beside(file: str, name: str) -> str:
+    """Return the text of a file in the folder of the module `file`, such as the script of a component."""
+    return Path(file).parent.joinpath(name).read_text(encoding="utf-8")
+
+
+def said(key: str, trigger: str) -> Any:
+    """Return what a component has just told a callback or this run. An empty object if it told nothing."""
+    return (st.session_state.get(key) or {}).get(trigger) or {}
 
 
 def literal(text: str) -> str:

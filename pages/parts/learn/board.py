@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from pages.shared.session import session, unbroken
+from pages.shared.widgets import said, text_beside
 from tessel_core.charts.palette import SHADES, ink, shade
 from tessel_core.charts.timeline_script import one_module
 from tessel_core.editing.asked import number_of
@@ -19,20 +19,15 @@ from tessel_core.learning.coach import Advice, Placed
 from tessel_core.learning.verdict import horizon
 from tessel_core.model import BlockKind, Schedule
 
-_HERE = Path(__file__).parent
 _SCRIPTS = "../../shared/timeline/scale.mjs", "puzzle.mjs", "board.mjs"
 """Scripts in the order of their imports: each one needs only those before it."""
-
-
-def _text(name: str) -> str:
-    return _HERE.joinpath(name).read_text(encoding="utf-8")
 
 
 _BOARD = st.components.v2.component(
     "tessel_board",
     html='<div class="board"></div>',
-    css=_text("board.css"),
-    js=one_module([_text(name) for name in _SCRIPTS]),
+    css=text_beside(__file__, "board.css"),
+    js=one_module([text_beside(__file__, name) for name in _SCRIPTS]),
 )
 
 Take = Callable[[str, tuple[Placed, ...], int | None], None]
@@ -118,7 +113,7 @@ def _told(placed: Sequence[Placed], advice: Advice) -> Mapping[str, Any]:
 
 @unbroken
 def _heard(key: str, name: str, take: Take) -> None:
-    asked = (st.session_state.get(key) or {}).get(name) or {}
+    asked = said(key, name)
     runs = asked.get("list")
     if isinstance(runs, list):
         found = [each for each in runs if isinstance(each, list) and len(each) == 3]
