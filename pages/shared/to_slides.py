@@ -9,8 +9,7 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, complain
-from tessel_core.errors import InputError
+from pages.shared.widgets import button, complaining
 from tessel_core.model import Schedule
 from tessel_core.scheduling.comparison import Made
 from tessel_core.workbench.slides import OwnSlide, with_slide
@@ -28,12 +27,8 @@ def offers_slide(title: str, shown: Sequence[tuple[str, Schedule]]) -> None:
         objection = f"A slide shows at most {_MAX_SCHEDULES} schedules. Tick at most that many rows."
     label = f"Add to slides ({len(work.slides)})" if work.slides else "Add to slides"
     look: dict[str, Any] = {"icon": ":material/slideshow:", "type": "tertiary", "disabled": bool(objection)}
-    if not button(label, key="add-to-slides", help=objection or _ABOUT, **look):
-        return
-    try:
-        slide = OwnSlide(title, shown=tuple((each, Made.of(schedule)) for each, schedule in shown))
-        session().change(replace(work, slides=with_slide(work.slides, slide)))
-    except InputError as error:
-        complain(error)
-        return
-    st.rerun()  # so that the button shows the new number of slides
+    if button(label, key="add-to-slides", help=objection or _ABOUT, **look):
+        with complaining():
+            slide = OwnSlide(title, shown=tuple((each, Made.of(schedule)) for each, schedule in shown))
+            session().change(replace(work, slides=with_slide(work.slides, slide)))
+            st.rerun()  # so that the button shows the new number of slides

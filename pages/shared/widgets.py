@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -187,6 +188,15 @@ def file_name(text: str, otherwise: str = "plan") -> str:
 def complain(error: InputError | str, icon: str = "error") -> None:
     """Show an error, in one sentence."""
     st.error(literal(f"{error}."), icon=f":material/{icon}:")
+
+
+@contextmanager
+def complaining() -> Iterator[None]:
+    """Show an InputError that is raised inside. What follows it inside does not run."""
+    try:
+        yield
+    except InputError as error:
+        complain(error)
 
 
 def heading_room(name: str, **look: Any) -> DeltaGenerator:

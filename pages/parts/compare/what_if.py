@@ -15,7 +15,7 @@ from pages.shared.comparing import change, known_answer, solve
 from pages.shared.run_panel import answer, start_search, watch
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import button, choose, complain, literal
+from pages.shared.widgets import button, choose, complain, complaining, literal
 from tessel_core.charts.timeline import Titled
 from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
 from tessel_core.editing.which_wins import Axis, Cell, Standing, WhichWins, comparable, standing
@@ -150,13 +150,10 @@ def _actions(comparison: Comparison) -> None:
     st.button("Reset sliders", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
     if button("Apply to the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
         everything = workspace().comparison.only(_asked(workspace().comparison))
-        try:
+        with complaining():
             change(state.values.of_whole(comparison, everything).comparison(everything))
-        except InputError as error:
-            complain(error)
-            return
-        _reset()
-        st.rerun()
+            _reset()
+            st.rerun()
 
 
 _PUT = (

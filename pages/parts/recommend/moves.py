@@ -9,8 +9,7 @@ import streamlit as st
 from pages.shared.contents import go_to
 from pages.shared.program_state import STRATEGY, Looked, ProgramState
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, complain, literal
-from tessel_core.errors import InputError
+from pages.shared.widgets import button, complaining, literal
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.strategies.recommendation import Question
@@ -35,13 +34,11 @@ def open_in(question: Question, strategy: Strategy, plan: MicroBatchPlan | None,
         compare = _opener("Compare", "compare_arrows", _COMPARE, one_stage)
     if unplaced or placement_note(strategy):
         st.caption(literal(unplaced or placement_note(strategy)))
-    try:
+    with complaining():
         if place:
             _open_placement(question, strategy, name)
         elif program:
             _open_program(question, strategy)
-    except InputError as error:
-        complain(error)
     if plan is not None and schedule:
         _open_schedule(plan, strategy)
     elif plan is not None and compare:
