@@ -12,6 +12,7 @@ import streamlit as st
 from pages.shared.session import session, unbroken
 from pages.shared.widgets import said, text_beside
 from tessel_core.charts.palette import SHADES, ink, shade
+from tessel_core.charts.timeline import plan_header
 from tessel_core.charts.timeline_script import one_module
 from tessel_core.editing.asked import number_of
 from tessel_core.learning import Puzzle
@@ -56,7 +57,7 @@ def board(
     plan, key = puzzle.plan, f"board-{level}-{session().generation}"
     data = {
         "level": level,
-        "plan": plan_data(puzzle),
+        "plan": plan_header(plan, puzzle.micro_batches),
         "memoryUnit": plan.memory_unit,
         "colours": [[(ground := shade(kind, m), ink(ground)) for m in range(SHADES)] for kind in BlockKind],
         "placed": [list(each) for each in placed],
@@ -80,30 +81,6 @@ _BEGIN = (
     "Click a coloured run to place it as early as possible, or drag it to its device. Point at a pale run to see why "
     "it cannot be placed."
 )
-
-
-def plan_data(puzzle: Puzzle) -> dict[str, Any]:
-    """Return the parts of a plan that the browser needs to check the rules."""
-    plan, kinds = puzzle.plan, list(BlockKind)
-    return {
-        "blocks": [
-            {
-                "name": block.name,
-                "kind": kinds.index(block.kind),
-                "duration": block.duration,
-                "memory": block.memory,
-                "devices": sorted(block.devices),
-            }
-            for block in plan.blocks
-        ],
-        "devices": [
-            {"name": device.name, "capacity": device.memory_capacity, "static": device.static_memory}
-            for device in plan.devices
-        ],
-        "dependencies": [list(arc) for arc in plan.arcs],
-        "microBatches": puzzle.micro_batches,
-        "timeUnit": plan.time_unit,
-    }
 
 
 def _told(placed: Sequence[Placed], advice: Advice) -> Mapping[str, Any]:
