@@ -10,11 +10,10 @@ import streamlit as st
 
 from pages.shared.address import SCHEDULE
 from pages.shared.contents import go_to
-from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
-from pages.shared.to_slides import offers_slide
+from pages.shared.to_learn import offers_slide, offers_to_play, play_open_plan
 from pages.shared.widgets import button, choose, complaining, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan

@@ -14,13 +14,12 @@ from pages.parts.schedule.price import prices
 from pages.parts.schedule.search_history import search_history
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
-from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.program_state import SCHEDULE, ProgramState
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
-from pages.shared.to_slides import offers_slide
+from pages.shared.to_learn import offers_slide, offers_to_play, play_open_plan
 from pages.shared.widgets import MODE_BAR, button, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
