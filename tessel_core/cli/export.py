@@ -20,7 +20,7 @@ from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import evaluate_file
-from tessel_core.workbench.hangs import hang_of
+from tessel_core.workbench.as_written import hang_of
 
 _KINDS = ", ".join(EXPORTS)
 _SUFFIXES = ", ".join(export.suffix for export in EXPORTS.values())
