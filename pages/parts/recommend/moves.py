@@ -7,7 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.contents import go_to
-from pages.shared.program_state import STRATEGY, Looked, ProgramState
+from pages.shared.program_state import STRATEGY, ProgramState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button, complaining, literal
 from tessel_core.model import MicroBatchPlan
@@ -79,20 +79,7 @@ def _open_schedule(plan: MicroBatchPlan, strategy: Strategy) -> None:
 
 
 def _open_program(question: Question, strategy: Strategy) -> None:
-    found = strategy_program(question, strategy)
-    tab, one_for_all = session().of(ProgramState), found.ranks is None
-    tab.strategy = Looked(
-        found.title,
-        found.trace,
-        found.mesh,
-        by_mesh=not one_for_all,
-        samples=found.samples,
-        ranks=found.ranks,
-        costs_note=_SLOWEST,
-        notes=found.notes,
-    )
+    tab = session().of(ProgramState)
+    tab.strategy = strategy_program(question, strategy)
     tab.show(STRATEGY)
     go_to("program")
-
-
-_SLOWEST = "Its time is that of the slowest GPU that runs the same stages."
