@@ -97,8 +97,7 @@ def place(
 ) -> None:
     """Place the operators of a graph on devices, with one or more pipeline stages per device."""
     source = sample_or_file(graph)
-    if out is not None:
-        check_place(out, source)
+    check_place(out, source)
     find(_MEASURES, objective, "--objective")
     file = read_graph_file(source, graph)
     placing = asked.posed_on(file)

@@ -73,8 +73,7 @@ def run_schedule_file(
     different numbers, a rank ends early or Ctrl-C stops the run.  Raises InputError if the schedule cannot run.
     """
     schedule = file.schedule
-    if out is not None:
-        check_place(out, source)
+    check_place(out, source)
     check_runnable(schedule, config)
     if config.blocks != TOY:
         _note_length(schedule, config, rounds)
