@@ -12,7 +12,7 @@ import streamlit as st
 from pages.parts.compare.state import CompareState
 from pages.shared.address import keep_address
 from pages.shared.comparing import looks
-from pages.shared.run_panel import Solvable, answer, start_search, watch
+from pages.shared.run_panel import Solvable, answer, start_search, watch_parts
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
@@ -33,7 +33,6 @@ from tessel_core.scheduling import Answer, Question
 from tessel_core.scheduling.comparison import opposed
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
-from tessel_core.units import share
 from tessel_core.workbench.messages.comparison import CHANCE
 from tessel_core.workbench.messages.difference import difference_columns, difference_sentences
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
@@ -229,15 +228,5 @@ def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
         run.wait_for_part(_FIRST_POINTS_S)
     if run is None or (not run.running and run.control.cancelled):
         draw(() if run is None else run.parts)
-    elif run.running:
-        at_work = run
-
-        def bar() -> None:
-            done = len(at_work.parts)
-            st.progress(share(done, points), f"{done} of {points} points, {at_work.elapsed_s:.0f} s")
-
-        watch(run, bar, lambda: draw(at_work.parts))
-    elif run.complaint:
-        st.error(literal(run.complaint), icon=":material/error:")
     else:
-        draw(run.parts)
+        watch_parts(run, points, "points", draw)
