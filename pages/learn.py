@@ -1,5 +1,7 @@
 """Learn page: levels to play, slides, a glossary, and the open plan as a puzzle."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from pages.parts.learn.assign import play_assignment
@@ -64,20 +66,19 @@ def open_level(level: Level | None) -> None:
         return
     if level is not None:
         st.markdown("  \n".join(map(literal, level.idea.splitlines())))
-    if isinstance(task, Knob):
-        assert level is not None
-        play_knob(level, task)
-    elif isinstance(task, Stamping):
-        assert level is not None
-        play_stamping(level, task)
-    elif isinstance(task, Assignment):
-        assert level is not None
-        play_assignment(level, task)
-    elif isinstance(task, Ordering):
-        assert level is not None
-        play_ordering(level, task)
-    else:
+    if isinstance(task, Puzzle):
         play_puzzle(level, task)
+    else:
+        _PLAYS[type(task)](level, task)
+
+
+_PLAYS: dict[type, Callable[..., None]] = {
+    Knob: play_knob,
+    Stamping: play_stamping,
+    Assignment: play_assignment,
+    Ordering: play_ordering,
+}
+"""Function that shows each kind of task, except puzzles, which need no level."""
 
 
 def glossary() -> None:

@@ -10,7 +10,7 @@ from pages.shared.uploads import take_file
 from pages.shared.widgets import (
     button,
     choose,
-    complain,
+    complaining,
     download,
     file_name,
     heading_row,
@@ -23,7 +23,6 @@ from pages.shared.widgets import (
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
 from tessel_core.costs.devices import find_device_kind, origin_of_times
 from tessel_core.costs.meshes import DEVICES_PER_NODE, INTERCONNECTS, MESHES, find_mesh
-from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile, mesh_text
 from tessel_core.model.mesh import MAX_DEVICES
 
@@ -61,15 +60,11 @@ def any_size() -> None:
     left, right = st.columns(2)
     count = left.number_input("Devices", 1, MAX_DEVICES, 64, key="mesh-count")
     per_node = right.number_input("Per node", 1, DEVICES_PER_NODE, DEVICES_PER_NODE, key="mesh-per-node")
-    if not button("Open mesh", width="stretch"):
-        return
-    try:
-        mesh = find_mesh(f"{kind}-{count}", per_node)
-    except InputError as error:
-        complain(error)
-        return
-    session().change_placing(workspace().placing.on(MeshFile.of(mesh), f"{mesh.name}, {per_node} per node"))
-    st.rerun()
+    if button("Open mesh", width="stretch"):
+        with complaining():
+            mesh = find_mesh(f"{kind}-{count}", per_node)
+            session().change_placing(workspace().placing.on(MeshFile.of(mesh), f"{mesh.name}, {per_node} per node"))
+            st.rerun()
 
 
 def pictures() -> None:

@@ -2,12 +2,9 @@
 
 from pages.parts.program.sources import chosen_program
 from pages.parts.program.view import program_view
-from pages.shared.widgets import complain
-from tessel_core.errors import InputError
+from pages.shared.widgets import complaining
 
-try:
+with complaining():
     looked = chosen_program()
     if looked is not None:
         program_view(looked)
-except InputError as error:
-    complain(error)

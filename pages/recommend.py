@@ -7,16 +7,13 @@ import streamlit as st
 from pages.parts.recommend.answer import show_answer, show_progress
 from pages.parts.recommend.asked import asked_question
 from pages.shared.run_panel import answer, start_search, watch
-from pages.shared.widgets import complain, literal
-from tessel_core.errors import InputError
+from pages.shared.widgets import complaining, literal
 
 question = None
-try:
+with complaining():
     question, name, pressed = asked_question()
     if pressed:
         start_search(question)
-except InputError as error:
-    complain(error)
 if question is not None:
     run = answer(question)
     above = st.empty()  # progress has a place of its own: in that of an old answer, it would move the answer's columns

@@ -13,7 +13,7 @@ import pytest
 from helpers.plans import random_plan
 from helpers.seeds import one_in, seeds
 
-from pages.parts.learn.board import plan_data
+from tessel_core.charts.timeline import plan_header
 from tessel_core.learning import Puzzle, Stamping
 from tessel_core.learning.stamping import broken_by, least_period
 from tessel_core.model import MicroBatchPlan, Schedule
@@ -32,7 +32,12 @@ def played(
         pytest.skip("no node on this machine to run the board's script")
     game = folder / "game.json"
     reach = puzzle.micro_batches * puzzle.plan.total_time
-    asked = {"plan": plan_data(puzzle), "placed": [list(each) for each in placed], "seed": seed + 1, **more}
+    asked = {
+        "plan": plan_header(puzzle.plan, puzzle.micro_batches),
+        "placed": [list(each) for each in placed],
+        "seed": seed + 1,
+        **more,
+    }
     game.write_text(json.dumps({**asked, "reach": reach, "attempts": attempts}))
     ended = subprocess.run([node, PLAYS, game], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

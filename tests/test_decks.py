@@ -21,8 +21,7 @@ from tessel_core.learning import find_deck, list_decks
 from tessel_core.learning.decks import ideals, programs, strategies, zero_bubble
 from tessel_core.learning.level import MAX_WORDS_PER_SENTENCE, sentences
 from tessel_core.learning.levels import repetend
-from tessel_core.learning.own_deck import OwnDeckQuestion
-from tessel_core.learning.questions import DeckQuestion
+from tessel_core.learning.questions import DeckQuestion, OwnDeckQuestion
 from tessel_core.model import DevicePool, Status
 from tessel_core.networks import build_shape
 from tessel_core.placement.ideals import count_ideals

@@ -247,24 +247,16 @@ def product(rows: Rows, m: int, k: int, n: int, transposed: bool = False) -> Non
     a8, b8 = cast(a, scale_a), cast(b.t(), scale_b).t()
     moved = m * k + k * n + 2 * m * n
     for fast in (True, False):
-        rows.measure(
-            "matmul_fp8",
-            shape,
-            flops,
-            moved,
-            partial(scaled_product, a8, b8, scale_a, scale_b, fast),
-            fast=fast,
-            layout=layout,
-        )
+        call = partial(scaled_product, a8, b8, scale_a, scale_b, fast)
+        rows.measure("matmul_fp8", shape, flops, moved, call, fast=fast, layout=layout)
 
     def dynamic(x: Tensor, y: Tensor) -> Tensor:
         scale_x, scale_y = scale_of(x), scale_of(y)
         return scaled_product(cast(x, scale_x), cast(y.t(), scale_y).t(), scale_x, scale_y)
 
     if not transposed:
-        rows.measure(
-            "matmul_fp8_dynamic", shape, flops, moved + 5 * (m * k + k * n), lambda: dynamic(a, b), mode="eager"
-        )
+        moved += 5 * (m * k + k * n)
+        rows.measure("matmul_fp8_dynamic", shape, flops, moved, lambda: dynamic(a, b), mode="eager")
 
 
 def casts(rows: Rows, tiny: bool) -> None:
@@ -301,11 +293,8 @@ def layer_rows(rows: Rows, name: str, sizes: tuple[int, ...], samples: int, seq:
     layer = Layer(hidden, heads, kv_heads, ffn, seq, "fp8" in mode)
     run: Callable[[Tensor], Tensor] = layer if mode == "eager" else torch.compile(layer, dynamic=False)
     x, gradient = random(samples, seq, sizes[0]).requires_grad_(), random(samples, seq, sizes[0])
-    shape, flops, started = (
-        f"llama3-{name}, samples={samples}, seq={seq}",
-        layer_flops(sizes, samples, seq),
-        time.monotonic(),
-    )
+    shape, flops = f"llama3-{name}, samples={samples}, seq={seq}", layer_flops(sizes, samples, seq)
+    started = time.monotonic()
     weight_bytes = sum(p.nbytes for p in layer.parameters())
     forward, backward, kept, peak = [], [], 0, 0
 
@@ -351,16 +340,8 @@ def profile_kernels(rows: Rows, shape: str, mode: str, step: Callable[[], None])
     total, count = sum(e.self_device_time_total for e in kernels), sum(e.count for e in kernels)
     rows.add("layer_kernels", shape, 0, 0, total, mode=mode, launches=count)
     for e in kernels[:PROFILED_KERNELS]:
-        rows.add(
-            "kernel",
-            shape,
-            0,
-            0,
-            e.self_device_time_total,
-            mode=mode,
-            launches=e.count,
-            name=e.key[:120].replace(";", ","),
-        )
+        name = e.key[:120].replace(";", ",")
+        rows.add("kernel", shape, 0, 0, e.self_device_time_total, mode=mode, launches=e.count, name=name)
 
 
 def layers_in(mode: str) -> Callable[[Rows, bool], None]:
@@ -388,36 +369,18 @@ def grouped(rows: Rows, tiny: bool) -> None:
         for total in (256,) if tiny else (4096, 16384, 65536):
             x, gradient, plain = random(total, k), random(total, n), random(n, k)
             flops, moved = 2.0 * total * k * n, 2 * total * (k + n)
-            rows.measure(
-                "matmul",
-                f"m={total}, k={k}, n={n}",
-                flops,
-                moved + 2 * k * n,
-                partial(by_weight, x, plain),
-                layout="forward",
-            )
+            shape, needed = f"m={total}, k={k}, n={n}", moved + 2 * k * n
+            rows.measure("matmul", shape, flops, needed, partial(by_weight, x, plain), layout="forward")
             for experts in (4,) if tiny else (8,) if n * k > 2e7 else (8, 16, 32, 64):
                 weight = random(experts, n, k)
                 shape, needed = f"experts={experts}, rows={total}, k={k}, n={n}", moved + 2 * experts * k * n
                 for balanced in (True, False):
                     ends = ends_of(total, experts, balanced)
-                    rows.measure(
-                        "grouped_mm",
-                        shape,
-                        flops,
-                        needed,
-                        partial(torch._grouped_mm, x, weight.transpose(1, 2), offs=ends),
-                        balanced=balanced,
-                        largest=int(torch.diff(ends, prepend=torch.zeros_like(ends[:1])).max()),
-                    )
-                ends = ends_of(total, experts, True)
-                rows.measure(
-                    "grouped_mm_weight_gradient",
-                    shape,
-                    flops,
-                    needed,
-                    partial(torch._grouped_mm, gradient.t(), x, offs=ends),
-                )
+                    largest = int(torch.diff(ends, prepend=torch.zeros_like(ends[:1])).max())
+                    call = partial(torch._grouped_mm, x, weight.transpose(1, 2), offs=ends)
+                    rows.measure("grouped_mm", shape, flops, needed, call, balanced=balanced, largest=largest)
+                call = partial(torch._grouped_mm, gradient.t(), x, offs=ends_of(total, experts, True))
+                rows.measure("grouped_mm_weight_gradient", shape, flops, needed, call)
 
 
 def ends_of(total: int, experts: int, balanced: bool) -> Tensor:
@@ -448,17 +411,12 @@ def attention(rows: Rows, tiny: bool) -> None:
         rows.measure("attention_written_out", shape, 2 * flops, needed, lambda: written_out(q, k, v, mask))  # noqa: B023
         for x in (q, k, v):
             x.requires_grad_()
-        for op, y in (
-            ("flash_attention_grad", flash(q, k, v)),
-            ("attention_written_out_grad", written_out(q, k, v, mask)),
+        for op, y, times in (
+            ("flash_attention_grad", flash(q, k, v), 2.5),
+            ("attention_written_out_grad", written_out(q, k, v, mask), 4),
         ):
-            rows.measure(
-                op,
-                shape,
-                2.5 * flops if "flash" in op else 4 * flops,
-                2 * needed,
-                partial(torch.autograd.grad, y, (q, k, v), gradient, retain_graph=True),
-            )
+            call = partial(torch.autograd.grad, y, (q, k, v), gradient, retain_graph=True)
+            rows.measure(op, shape, times * flops, 2 * needed, call)
 
 
 ATTENTIONS = (
@@ -491,15 +449,8 @@ def attention_rows(rows: Rows, sizes: tuple[int, int, int, int], kernel: str, ba
     y, gradient = forward(), torch.randn_like(q)
     shape, flops = f"batch={samples}, heads={heads}, sequence={seq}, head_size={size}", 2.0 * seq * q.numel()
     rows.measure("attention_fwd", shape, flops, 4 * q.nbytes, forward, kernel=kernel, causal=1)
-    rows.measure(
-        "attention_bwd",
-        shape,
-        2.5 * flops,
-        8 * q.nbytes,
-        lambda: torch.autograd.grad(y, (q, k, v), gradient, retain_graph=True),
-        kernel=kernel,
-        causal=1,
-    )
+    backward = partial(torch.autograd.grad, y, (q, k, v), gradient, retain_graph=True)
+    rows.measure("attention_bwd", shape, 2.5 * flops, 8 * q.nbytes, backward, kernel=kernel, causal=1)
 
 
 def bandwidth(rows: Rows, tiny: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -13,7 +12,7 @@ from pages.shared.contents import PAGES
 from pages.shared.in_address import InAddress, choice, whole_number
 from pages.shared.session import Session, session
 from pages.shared.timeline.state import PARTS, TimelineState
-from pages.shared.widgets import unseen
+from pages.shared.widgets import text_beside, unseen
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, option_keys
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
@@ -21,9 +20,7 @@ from tessel_core.workbench.store import new_token
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
-_COMPLETED = st.components.v2.component(
-    "tessel_address", js=Path(__file__).with_name("address.mjs").read_text(encoding="utf-8")
-)
+_COMPLETED = st.components.v2.component("tessel_address", js=text_beside(__file__, "address.mjs"))
 _MAX_VALUE_LETTERS = 280
 """Eight marks of the timeline, each between two ticks of sixteen digits, take 271 letters."""
 

@@ -10,12 +10,11 @@ import streamlit as st
 
 from pages.shared.address import SCHEDULE
 from pages.shared.contents import go_to
-from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
-from pages.shared.to_slides import offers_slide
-from pages.shared.widgets import button, choose, complain, form, labelled, literal
+from pages.shared.to_learn import offers_slide, offers_to_play, play_open_plan
+from pages.shared.widgets import button, choose, complaining, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
@@ -118,12 +117,9 @@ def _proposed(plan: MicroBatchPlan) -> list[str]:
 
 
 def _change_count(wanted: int) -> None:
-    try:
+    with complaining():
         change(workspace().comparison.with_micro_batches(wanted))
-    except InputError as error:
-        complain(error)
-        return
-    st.rerun()
+        st.rerun()
 
 
 _NOT_PROPOSED = ("time-optimal", "sequential")

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 
 import streamlit as st
 
-from pages.shared.widgets import choose
+from pages.shared.widgets import choose, said, text_beside
 from tessel_core.charts.thumbnail import graph_thumbnail, plan_thumbnail
 from tessel_core.samples import Sample, list_graphs, list_samples, load_graph, load_sample
 from tessel_core.scheduling import one_micro_batch
 
-_HERE, _HEIGHT = Path(__file__).parent, 76
+_HEIGHT = 76
 _GALLERY = st.components.v2.component(
     "tessel_gallery",
     html='<div class="gallery" role="radiogroup"></div>',
-    css=_HERE.joinpath("gallery.css").read_text(encoding="utf-8"),
-    js=_HERE.joinpath("gallery.mjs").read_text(encoding="utf-8"),
+    css=text_beside(__file__, "gallery.css"),
+    js=text_beside(__file__, "gallery.mjs"),
 )
 
 
@@ -49,8 +48,8 @@ def _choose(label: str, samples: Mapping[str, Sample], first: str, picture: Call
     key = f"gallery-{label}"
     group = choose(f"{label}, group", groups, samples[first].family, key=f"{key}-group", label_visibility="collapsed")
     inside = {name: sample for name, sample in samples.items() if sample.family == group}
-    chosen = (st.session_state.get(key) or {}).get("chosen")
-    if chosen not in inside:
+    chosen = said(key, "chosen")
+    if not isinstance(chosen, str) or chosen not in inside:
         chosen = first if first in inside else next(iter(inside))
     shown = [
         (name, each.title, picture(name), f"{each.description} {each.provenance}") for name, each in inside.items()

@@ -11,7 +11,16 @@ from pages.shared.gallery import choose_graph
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.uploads import OpenedModel, paste_config, take_file
-from pages.shared.widgets import button, choose, complain, config_form, download, file_name, heading_row, literal
+from pages.shared.widgets import (
+    button,
+    choose,
+    complaining,
+    config_form,
+    download,
+    file_name,
+    heading_row,
+    literal,
+)
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile
 from tessel_core.formats.graph_file import graph_file_text
@@ -77,15 +86,11 @@ def build_network(key: str, then: str = "graph") -> None:
     with st.expander("Micro-batch, precision, training …"):
         spec = config_form(family.presets[preset], f"{key}-{family.name}-{preset}", columns=2)
     st.caption(literal(family.source))
-    if not button("Build network", key=f"{key}-button", width="stretch"):
-        return
-    try:
-        graph = build_graph(family.name, spec, preset)
-    except InputError as error:
-        complain(error)
-        return
-    session().open_graph(GraphFile.of(graph), f"built: {family.title}", preset)
-    go_to(then)
+    if button("Build network", key=f"{key}-button", width="stretch"):
+        with complaining():
+            graph = build_graph(family.name, spec, preset)
+            session().open_graph(GraphFile.of(graph), f"built: {family.title}", preset)
+            go_to(then)
 
 
 def graph_actions(file: GraphFile) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NoReturn
 
 import streamlit as st
@@ -15,7 +14,7 @@ from pages.shared.contents import PAGES, go_to
 from pages.shared.learn_state import DECK, WORDS, LearnState
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, unbroken, workspace
-from pages.shared.widgets import button, complain, download, file_name, literal, unseen
+from pages.shared.widgets import button, complain, download, file_name, literal, text_beside, unseen
 from tessel_core.editing.asked import number_of
 from tessel_core.formats import workspace_text
 from tessel_core.hosting import hosted
@@ -84,7 +83,7 @@ def _step(label: str, step: Callable[[], None], about: str, *, off: bool) -> Non
         st.rerun()
 
 
-_KEYS = st.components.v2.component("tessel_keys", js=Path(__file__).with_name("keys.mjs").read_text(encoding="utf-8"))
+_KEYS = st.components.v2.component("tessel_keys", js=text_beside(__file__, "keys.mjs"))
 
 
 @dataclass

@@ -9,44 +9,15 @@ from typing import TYPE_CHECKING
 
 from pages.shared.in_address import Address, InAddress, Read, choice
 from tessel_core.errors import InputError
-from tessel_core.model import DeviceMesh
+from tessel_core.workbench.looked import Looked
 from tessel_core.workbench.store import new_token
 
 if TYPE_CHECKING:  # all pages import this module, and most need no simulation
     from tessel_core.formats.onnx import OnnxModel
     from tessel_core.ir.program import Program
-    from tessel_core.simulation import Trace
-    from tessel_core.strategies.ranks import Ranks
 
 STRATEGY, SCHEDULE, FILE = "Strategy", "Schedule", "File"
 SOURCES = (STRATEGY, SCHEDULE, FILE)
-
-
-@dataclass(frozen=True, eq=False)
-class Looked:
-    """The shown program, with its trace."""
-
-    title: str
-    trace: Trace
-    mesh: DeviceMesh | None = None
-    """Mesh of the devices. None if the program itself states all times."""
-    by_mesh: bool = True
-    """Whether times come from the cost model of the mesh. Only then a formula explains them."""
-    samples: int | None = None
-    """Samples per step, if known."""
-    in_steps: bool = False
-    """Whether one second of the trace stands for one step of the plan's abstract time unit."""
-    ranks: Ranks | None = None
-    """Rank numbers of a strategy. None for other programs."""
-    costs_note: str = "Timed by the rules of DistIR's published code."
-    """How the program is timed if not `by_mesh`."""
-    notes: tuple[str, ...] = ()
-    """Sentences below the title about the program."""
-
-    @property
-    def priced(self) -> DeviceMesh | None:
-        """The mesh whose cost model explains the times, if there is one."""
-        return self.mesh if self.by_mesh else None
 
 
 @dataclass(frozen=True, eq=False)

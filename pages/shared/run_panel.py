@@ -19,7 +19,7 @@ from tessel_core.hosting import hosted
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.scheduling.comparison import Pair
-from tessel_core.units import show_gap, show_time
+from tessel_core.units import share, show_gap, show_time
 from tessel_core.workbench import jobs
 from tessel_core.workbench.answers import recall, solve_and_keep
 from tessel_core.workbench.jobs import Run
@@ -159,6 +159,21 @@ def _watched(run: Run[Any], line: Callable[[], object], below: Callable[[], obje
         st.rerun()
     if below is not None:
         below()
+
+
+def watch_parts(run: Run[Any], count: int, what: str, draw: Callable[[tuple[Any, ...]], object]) -> None:
+    """Draw the parts of a search so far under a bar of how many of `count` there are, and all of them at its end."""
+
+    def bar() -> None:
+        done = len(run.parts)
+        st.progress(share(done, count), f"{done} of {count} {what}, {run.elapsed_s:.0f} s")
+
+    if run.running:
+        watch(run, bar, lambda: draw(run.parts))
+    elif run.complaint:
+        st.error(literal(run.complaint), icon=":material/error:")
+    else:
+        draw(run.parts)
 
 
 def watch_named(run: Run[Any], name: str) -> None:

@@ -24,8 +24,7 @@ from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan, OperatorGraph
 from tessel_core.scheduling import evaluate_file
-from tessel_core.workbench.as_written import as_written
-from tessel_core.workbench.hangs import hang_of
+from tessel_core.workbench.as_written import as_written, hang_of
 from tessel_core.workbench.placement_files import with_placement, with_split
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import new_token

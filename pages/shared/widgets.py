@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
@@ -157,6 +159,16 @@ def _press(name: str) -> None:
     session().pressed[name] += 1
 
 
+def text_beside(file: str, name: str) -> str:
+    """Return the text of a file in the folder of the module `file`, such as the script of a component."""
+    return Path(file).parent.joinpath(name).read_text(encoding="utf-8")
+
+
+def said(key: str, trigger: str) -> Any:
+    """Return what a component has just told a callback or this run. An empty object if it told nothing."""
+    return (st.session_state.get(key) or {}).get(trigger) or {}
+
+
 def literal(text: str) -> str:
     """Return `text` with everything escaped that Streamlit's Markdown would interpret.
 
@@ -176,6 +188,15 @@ def file_name(text: str, otherwise: str = "plan") -> str:
 def complain(error: InputError | str, icon: str = "error") -> None:
     """Show an error, in one sentence."""
     st.error(literal(f"{error}."), icon=f":material/{icon}:")
+
+
+@contextmanager
+def complaining() -> Iterator[None]:
+    """Show an InputError that is raised inside. What follows it inside does not run."""
+    try:
+        yield
+    except InputError as error:
+        complain(error)
 
 
 def heading_room(name: str, **look: Any) -> DeltaGenerator:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tessel_core.charts.graph.groups import Mark, MarkedGraph, short_name
-from tessel_core.charts.timeline import Look, colours_of, framed, heights, misfit, narrow
+from tessel_core.charts.timeline import Look, block_entry, colours_of, framed, heights, misfit, narrow
 from tessel_core.editing.placement import Movable
 from tessel_core.model import BlockKind, Placement, PlacementLoads
 from tessel_core.rules.placement_referee import with_rounding
@@ -85,7 +85,8 @@ def placement_data(
     blocks = [_block(placement, piece, ticks) for piece in pieces]
     for d, (talking, reducing) in enumerate(zip(loads.communication, loads.reduction, strict=True)):
         parts = ((_TRANSFERS, talking - reducing), (_REDUCTION, reducing))
-        blocks += [_drawn(name, BlockKind.OTHER, ticks * time, d) for name, time in parts if time > _ROUNDING * talking]
+        shown = [(name, ticks * time) for name, time in parts if time > _ROUNDING * talking]
+        blocks += [block_entry(name, BlockKind.OTHER, 0, lasts, devices=(d,)) for name, lasts in shown]
     starts, free = np.zeros(len(blocks)), [0.0] * len(placement.devices)
     for row, block in enumerate(blocks):
         (device,) = block["devices"]
@@ -130,18 +131,13 @@ def _block(placement: Placement, piece: Piece, ticks: float) -> dict[str, Any]:
     work = sum(time / placement.replicas(i) for i, time in times)
     first = placement.graph.operators[piece.operators[0]]
     shown = {} if piece.mark.key else {"short": short_name(first.forward_of or first.name)}
-    drawn = _drawn(piece.mark.name, kind, ticks * work, piece.device) | shown
+    drawn = block_entry(piece.mark.name, kind, 0, ticks * work, devices=(piece.device,)) | shown
     if placement.stages is None:
         return drawn
     there = sorted({placement.stages[i] for i in placement.operators_on[piece.device]})
     short = shown.get("short", piece.mark.name)
     named = {"name": f"stage {piece.stage}: {piece.mark.name}", "short": f"{piece.stage}: {short}"}
     return drawn | named | {"chunk": there.index(piece.stage)}
-
-
-def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, Any]:
-    number = list(BlockKind).index(kind)
-    return {"name": name, "kind": number, "chunk": 0, "duration": lasts, "memory": 0, "devices": [device]}
 
 
 def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:

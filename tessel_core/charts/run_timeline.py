@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.charts.timeline import chunks_of, colours_of, framed, heights, narrow
-from tessel_core.model import BlockKind, MeasuredRun, Schedule
+from tessel_core.charts.timeline import block_entry, chunks_of, colours_of, framed, heights, narrow, title_of
+from tessel_core.model import MeasuredRun, Schedule
 from tessel_core.model.schedule import IntColumn
 
 
@@ -90,20 +90,12 @@ def _frame(laid: Laid, count: int) -> bytes:
         "memory_time": narrow(empty),
         "memory_held": empty.astype(np.float32),
     }
-    kinds, names = list(BlockKind), [device.name for device in plan.devices]
+    names = [device.name for device in plan.devices]
     header = {
         "devices": [{"name": name, "capacity": None, "static": 0, "steps": 0} for name in names],
         "lanes": [{"name": name, "device": d, "communicates": False} for d, name in enumerate(names)],
         "blocks": [
-            {
-                "name": each.name,
-                "kind": kinds.index(each.kind),
-                "chunk": chunk,
-                "duration": 0,
-                "memory": 0,
-                "devices": [],
-                **({"title": each.title} if each.title != each.name else {}),
-            }
+            block_entry(each.name, each.kind, chunk) | title_of(each)
             for each, chunk in zip(plan.blocks, chunks_of(plan), strict=True)
         ],
         "durations": lasts.tolist(),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.charts.palette import HELD, KIND_COLOURS, LIMIT, SLOTS, STATIC, slot_colour
-from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Phase, Schedule
+from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, Phase, Schedule
 from tessel_core.units import show_memory, show_time
 
 Titled = tuple[str, Schedule]
@@ -165,35 +165,45 @@ def _padded(raw: bytes) -> bytes:
 
 
 def _header(schedule: Schedule) -> dict[str, Any]:
-    plan = schedule.plan
-    kinds = list(BlockKind)
-    chunks = chunks_of(plan)
+    return {
+        **plan_header(schedule.plan, schedule.micro_batches),
+        "makespan": schedule.makespan,
+        "steady": _steady(schedule),
+        "misfit": _misfit(schedule),
+        **colours_of(),
+    }
+
+
+def plan_header(plan: MicroBatchPlan, micro_batches: int) -> dict[str, Any]:
+    """Return the fields of a header that describe a plan. The browser needs them to check its rules."""
     return {
         "devices": [
             {"name": device.name, "capacity": device.memory_capacity, "static": device.static_memory}
             for device in plan.devices
         ],
         "blocks": [
-            {
-                "name": block.name,
-                "kind": kinds.index(block.kind),
-                "chunk": chunk,
-                "duration": block.duration,
-                "memory": block.memory,
-                "devices": sorted(block.devices),
-                **({"title": block.title} if block.title != block.name else {}),
-            }
-            for block, chunk in zip(plan.blocks, chunks, strict=True)
+            block_entry(block.name, block.kind, chunk, block.duration, block.memory, sorted(block.devices))
+            | title_of(block)
+            for block, chunk in zip(plan.blocks, chunks_of(plan), strict=True)
         ],
         "dependencies": [list(arc) for arc in plan.arcs],
-        "microBatches": schedule.micro_batches,
-        "makespan": schedule.makespan,
+        "microBatches": micro_batches,
         "timeUnit": plan.time_unit,
         "memoryUnit": plan.memory_unit,
-        "steady": _steady(schedule),
-        "misfit": _misfit(schedule),
-        **colours_of(),
     }
+
+
+def block_entry(
+    name: str, kind: BlockKind, chunk: int, duration: float = 0, memory: float = 0, devices: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return a block in the header of a timeline."""
+    numbers = {"kind": list(BlockKind).index(kind), "chunk": chunk, "duration": duration, "memory": memory}
+    return {"name": name, **numbers, "devices": list(devices)}
+
+
+def title_of(block: Block) -> dict[str, str]:
+    """Return the field with the title of a block. Empty if the title is the name."""
+    return {"title": block.title} if block.title != block.name else {}
 
 
 def chunks_of(plan: MicroBatchPlan) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.charts.timeline import Look, colours_of, framed, heights, misfit, narrow
+from tessel_core.charts.timeline import Look, block_entry, colours_of, framed, heights, misfit, narrow
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op
 from tessel_core.model import BlockKind, DeviceMesh
@@ -106,20 +106,14 @@ def _called(trace: Trace, kind: BlockKind) -> str:
 
 def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
     """Return groups of operations with the same name, kind and stage, and the group of each operation."""
-    numbers: dict[tuple[str, int, int | None, bool], int] = {}
-    kinds = list(BlockKind)
+    numbers: dict[tuple[str, BlockKind, int | None, bool], int] = {}
     block_of = np.empty(len(trace.program.ops), np.int64)
     for i, op in enumerate(trace.program.ops):
-        key = _name(trace, op), kinds.index(kind_of(op)), op.tag.stage, op.tag.micro_batch is None
+        key = _name(trace, op), kind_of(op), op.tag.stage, op.tag.micro_batch is None
         block_of[i] = numbers.setdefault(key, len(numbers))
     return [
         {
-            "name": name,
-            "kind": kind,
-            "chunk": stage or 0,
-            "duration": 0,
-            "memory": 0,
-            "devices": [],
+            **block_entry(name, kind, stage or 0),
             **({} if stage is None else {"label": f"stage {stage}"}),
             **({"alone": True} if alone else {}),
         }

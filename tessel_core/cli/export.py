@@ -20,7 +20,7 @@ from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import evaluate_file
-from tessel_core.workbench.hangs import hang_of
+from tessel_core.workbench.as_written import hang_of
 
 _KINDS = ", ".join(EXPORTS)
 _SUFFIXES = ", ".join(export.suffix for export in EXPORTS.values())
@@ -31,8 +31,7 @@ def export(
         list[Path],
         typer.Argument(
             help="Schedule: a tessel-schedule file, a JSON file of the published Tessel code, a PyTorch CSV file, or "
-            "traces "
-            "of the PyTorch profiler, one file per rank."
+            "traces of the PyTorch profiler, one file per rank."
         ),
     ],
     to: Annotated[str | None, typer.Option(help=f"Format: {_KINDS}. Default: given by the suffix of --out.")] = None,

@@ -87,8 +87,7 @@ def graph(
         typer.Option(
             "--torch",
             help="Take SOURCE as FILE.py:FUNCTION and execute it. The function returns a PyTorch module and its "
-            "inputs. "
-            "The module is exported without weights.",
+            "inputs. The module is exported without weights.",
         ),
     ] = False,
     by_layer: Annotated[

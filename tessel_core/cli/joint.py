@@ -52,8 +52,7 @@ def joint(
 
     source = sample_or_file(graph)
     for path in (out, placement_out):
-        if path is not None:
-            check_place(path, source)
+        check_place(path, source)
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
     file = read_graph_file(source, graph)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,12 +37,6 @@ from tessel_core.units import counted
 
 _OF_GPT = ("hidden", "heads", "vocabulary", "sequence")
 _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "tokens_before")
-_OF_STRATEGIES = (
-    *("tensor", "context", "context_method", "expert", "pipeline", "micro_batches", "micro_batch_size", "schedule"),
-    *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
-    *("attention", "compiled", "eager_loss", "layout"),
-)
-"""Options that apply only to strategies. `data` is not among them because it applies to ONNX models too."""
 
 
 def _choices(family: str, name: str) -> str:
@@ -57,16 +51,14 @@ _TokensBefore = Annotated[int | None, typer.Option(help="Tokens of the prompt, o
 _Context = Annotated[
     int,
     typer.Option(
-        help="Context-parallel degree: devices that share the tokens of each sample. "
-        "Raising it saves memory for activations "
-        "and adds communication in attention."
+        help="Context-parallel degree: devices that share the tokens of each sample. Raising it saves memory for "
+        "activations and adds communication in attention."
     ),
 ]
 _ContextMethod = Annotated[
     ContextMethod,
     typer.Option(
-        help="Attention under --context. ring: keys and values go round the devices; all-to-all: each device "
-        "gets all "
+        help="Attention under --context. ring: keys and values go round the devices; all-to-all: each device gets all "
         "tokens of some heads."
     ),
 ]
@@ -97,8 +89,7 @@ _GradDtype = Annotated[
 _MicroBatches = Annotated[
     int | None,
     typer.Option(
-        help="Micro-batches per replica and step. More of them shorten the bubble of a pipeline. Default: 1; "
-        "for a "
+        help="Micro-batches per replica and step. More of them shorten the bubble of a pipeline. Default: 1; for a "
         "plan, 8."
     ),
 ]
@@ -119,9 +110,8 @@ _Order = Annotated[
 _StagesPerDevice = Annotated[
     int,
     typer.Option(
-        help="Pipeline stages per device. Stages go to the devices in turn, this many times. More of "
-        "them shorten the bubble and "
-        "add transfers."
+        help="Pipeline stages per device. Stages go to the devices in turn, this many times. More of them shorten the "
+        "bubble and add transfers."
     ),
 ]
 _Layout = Annotated[
@@ -140,8 +130,7 @@ _Attention = Annotated[
     AttentionKernel,
     typer.Option(
         help="Attention kernel. fused: the fastest fused kernel; flash2: FlashAttention 2; unfused: one kernel per "
-        "step, "
-        "which keeps the scores in memory."
+        "step, which keeps the scores in memory."
     ),
 ]
 _Zero = Annotated[
@@ -176,6 +165,13 @@ _Sizes = Annotated[
         help="Option of the network (`tessel graph` lists them), or a size that an ONNX file leaves open. Repeatable.",
     ),
 ]
+
+
+def refuse_all_but(allowed: Collection[str], given: Any, why: str) -> None:
+    """Raise InputError with the reason `why` if the user gave an option of the dataclass that is not allowed."""
+    for field in fields(given):
+        if field.name not in allowed and getattr(given, field.name) != field.default:
+            raise InputError("--set" if field.name == "sizes" else option(field.name), why)
 
 
 def _layers(text: str) -> tuple[int, ...]:
@@ -242,8 +238,7 @@ class AskedNetwork:
         str | None,
         typer.Option(
             metavar="LIST",
-            help=f"Order of the parallel dimensions, innermost first. Devices of the first one are neighbours. "
-            f"Default: "
+            help="Order of the parallel dimensions, innermost first. Devices of the first one are neighbours. Default: "
             f"{','.join(DEFAULT_RANK_ORDER)}; with --compat distir, {','.join(DISTIR_RANK_ORDER)}.",
         ),
     ] = None
@@ -335,14 +330,8 @@ class AskedNetwork:
 
         Raises InputError for options that apply only to networks.
         """
-        given = [name for name in _OF_FAMILIES if getattr(self, name) is not None]
-        usual = type(self)(self.what)
-        if self.torch and self.data != 1:
-            given.append("data")
-        given += [name for name in _OF_STRATEGIES if getattr(self, name) != getattr(usual, name)]
-        if given:
-            why = "is for networks; a file takes only --set, and --data if it is an ONNX model"
-            raise InputError(option(given[0]), why)
+        why = "is for networks; a file takes only --set, and --data if it is an ONNX model"
+        refuse_all_but(("what", "sizes", "torch", *(() if self.torch else ("data",))), self, why)
         if self.torch:
             found = asked_module(self.what, self.sizes or ())
             return ProgramFile(found.model, found.model)

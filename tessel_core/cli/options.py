@@ -20,9 +20,8 @@ _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(Cost
 Graph = Annotated[
     str,
     typer.Argument(
-        help="Operator graph: the name of a sample, a tessel-graph file, an ONNX file, or a JSON "
-        "graph of the published "
-        "device-placement code."
+        help="Operator graph: the name of a sample, a tessel-graph file, an ONNX file, or a JSON graph of the "
+        "published device-placement code."
     ),
 ]
 Mesh = Annotated[
@@ -45,17 +44,15 @@ PerNode = Annotated[
     typer.Option(
         min=1,
         max=8,
-        help="Devices per node of a --mesh KIND-COUNT. Fewer devices per node put "
-        "more transfers on the links between "
+        help="Devices per node of a --mesh KIND-COUNT. Fewer devices per node put more transfers on the links between "
         "nodes. Default: 8.",
     ),
 ]
 Transfers = Annotated[
     Communication | None,
     typer.Option(
-        help="Transfers on a mesh. overlapped: devices compute during a transfer; "
-        "blocking: sender and receiver are busy "
-        "until it ends. Default: overlapped."
+        help="Transfers on a mesh. overlapped: devices compute during a transfer; blocking: sender and receiver are "
+        "busy until it ends. Default: overlapped."
     ),
 ]
 Dtype = Annotated[
@@ -117,8 +114,7 @@ ReduceEvery = Annotated[
 ReductionBandwidth = Annotated[
     float | None,
     typer.Option(
-        help="With --replicate and without --mesh: bandwidth of gradient reductions in GB/s. Raising it "
-        "makes replicas "
+        help="With --replicate and without --mesh: bandwidth of gradient reductions in GB/s. Raising it makes replicas "
         "cheaper. Default: 16."
     ),
 ]
@@ -131,8 +127,7 @@ Cpus = Annotated[
 Memory = Annotated[
     float | None,
     typer.Option(
-        help="Memory per accelerator in bytes, without --mesh. Lowering it excludes placements. Default: as "
-        "in the "
+        help="Memory per accelerator in bytes, without --mesh. Lowering it excludes placements. Default: as in the "
         "published graph, else unlimited."
     ),
 ]
@@ -149,8 +144,7 @@ StagesPerDevice = Annotated[
     typer.Option(
         min=1,
         max=64,
-        help="Pipeline stages per device, in the order of --layout-shape. More stages can shorten the "
-        "bubble and add "
+        help="Pipeline stages per device, in the order of --layout-shape. More stages can shorten the bubble and add "
         "transfers. Default: 1.",
     ),
 ]
@@ -182,8 +176,7 @@ UniformMesh = Annotated[
     str | None,
     typer.Option(
         metavar="FLOPS,BYTES_PER_S,GBPS",
-        help="Equal devices with equal links, in place of --mesh: FLOP/s, "
-        "bytes/s of memory, Gbit/s of links, such as "
+        help="Equal devices with equal links, in place of --mesh: FLOP/s, bytes/s of memory, Gbit/s of links, such as "
         "1.4e13,9e11,25.",
     ),
 ]

@@ -40,8 +40,7 @@ from tessel_core.workbench.placing import Placing
 _KNOWN = ", ".join(PLACERS)
 _OBJECTIVES = (
     "Quantity to minimise. throughput: the largest load of a device; forward-backward: the largest forward load plus "
-    "the "
-    "largest backward load; latency: the time of one sample."
+    "the largest backward load; latency: the time of one sample."
 )
 _MEASURES = {
     THROUGHPUT: "Largest load",
@@ -69,9 +68,8 @@ def place(
     subgraphs: Annotated[
         int | None,
         typer.Option(
-            help="With --objective latency: subgraphs that a device may run one after the other. "
-            "More can lower the latency "
-            "and take longer to search. Default: the placer's own."
+            help="With --objective latency: subgraphs that a device may run one after the other. More can lower the "
+            "latency and take longer to search. Default: the placer's own."
         ),
     ] = None,
     split: Annotated[Path | None, typer.Option(help="Published split to evaluate, a placement made by hand.")] = None,
@@ -99,8 +97,7 @@ def place(
 ) -> None:
     """Place the operators of a graph on devices, with one or more pipeline stages per device."""
     source = sample_or_file(graph)
-    if out is not None:
-        check_place(out, source)
+    check_place(out, source)
     find(_MEASURES, objective, "--objective")
     file = read_graph_file(source, graph)
     placing = asked.posed_on(file)

@@ -48,9 +48,8 @@ def plan(
     from tessel_core.planning import PlanOptions, plan_of
 
     source = sample_or_file(graph)
-    if out is not None:
-        check_place(out, source)
-        check_place(out, placement)
+    check_place(out, source)
+    check_place(out, placement)
     if mesh is None and per_node is not None:
         raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
     meshes = [] if mesh is None else [find_mesh_file(mesh, per_node)]

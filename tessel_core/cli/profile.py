@@ -52,8 +52,7 @@ def profile(
 
     find(OPTIMIZERS, optimizer, "--optimizer")
     pool = DevicePool(devices, 0, memory)
-    if out is not None:
-        check_place(out, Path(target.rpartition(":")[0]))
+    check_place(out, Path(target.rpartition(":")[0]))
     sys.stderr.write(f"executing {target}\n")
     found = _measured(target)
     graph = found.graph(optimizer, split_weights=split_weights)

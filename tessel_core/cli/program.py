@@ -47,8 +47,7 @@ def program(
             "--set",
             metavar="OPTION=VALUE",
             help="Option of the network, with the same value as for `tessel graph`. For an ONNX model: an open size, "
-            "or "
-            "training=true. Repeatable.",
+            "or training=true. Repeatable.",
         ),
     ] = None,
     mesh: options.MeshOfPlacement = None,
@@ -65,9 +64,8 @@ def program(
 ) -> None:
     """Build the program of all devices from a network, its placement and a schedule."""
     find(dict.fromkeys(_OPTIMIZERS), optimizer, "--optimizer")
-    if out is not None:
-        check_place(out, placement)
-        check_place(out, schedule)
+    check_place(out, placement)
+    check_place(out, schedule)
     if mesh is None and per_node is not None:
         raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
     found = _made(network, preset, changes or [], placement, schedule, mesh, per_node, optimizer)

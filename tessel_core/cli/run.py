@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tessel_core.cli import options
-from tessel_core.cli.network import AskedNetwork
+from tessel_core.cli.network import AskedNetwork, refuse_all_but
 from tessel_core.cli.output import Json, config_of, option
 from tessel_core.errors import InputError
 from tessel_core.execution.program_run import Engine
@@ -53,8 +53,7 @@ class HowToRun:
         typer.Option(
             "--stand-ins",
             help="For a schedule: run blocks that only sleep for the plan's durations and hold the plan's memory, in "
-            "place "
-            "of a toy network.",
+            "place of a toy network.",
         ),
     ] = False
     compute: Annotated[
@@ -90,14 +89,17 @@ class HowToRun:
         Path | None,
         typer.Option(
             help="File for the result. For a network or program, an .npz file with whole outputs, losses, gradients "
-            "and new "
-            "weights; for a schedule, a file of the measured run."
+            "and new weights; for a schedule, a file of the measured run."
         ),
     ] = None
 
 
-_OF_SCHEDULES = frozenset(("scheduler", "stand_ins", "compute", "measure", "search_again", "scale", "samples"))
-_OF_BOTH = frozenset(("what", "micro_batches", "width", "dtype", "seed", "out"))
+_OF_PROGRAMS = ("engine", "steps", "seed", "out")
+_OF_SCHEDULES = (
+    *("scheduler", "stand_ins", "compute", "measure", "search_again", "scale", "samples", "seed", "out"),
+    *("what", "micro_batches", "width", "dtype"),
+)
+"""Options of `HowToRun` for programs, and options of both classes for schedules."""
 
 
 @options.field_by_field
@@ -107,9 +109,8 @@ def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
         raise typer.Exit(_run_toy(asked, how, as_json=json))
     if _is_schedule(asked):
         raise typer.Exit(_run_schedule(asked, how, as_json=json))
-    _refuse(
-        how, _OF_SCHEDULES, f"is for schedules, and {asked.what} is a {'network' if asked.in_family else 'program'}"
-    )
+    kind = "network" if asked.in_family else "program"
+    refuse_all_but(_OF_PROGRAMS, how, f"is for schedules, and {asked.what} is a {kind}")
     from tessel_core.cli.run_program import run_asked_program
 
     raise typer.Exit(run_asked_program(asked, how.engine, seed=how.seed, steps=how.steps, out=how.out, as_json=json))
@@ -128,8 +129,8 @@ def _run_toy(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     from tessel_core.exports.toy import WRITTEN_BY
 
     why = f"is for networks, programs and schedules, and {asked.what} is a script"
-    for options_of in (asked, how):
-        _refuse(options_of, frozenset(field.name for field in fields(options_of)) - {"what"}, why)
+    refuse_all_but(("what",), asked, why)
+    refuse_all_but((), how, why)
     if as_json:
         raise InputError("--json", why)
     path = Path(asked.what)
@@ -154,17 +155,9 @@ def _is_schedule(asked: AskedNetwork) -> bool:
     return not (is_onnx(data, path.name) or path.suffix == ".txt" or data.lstrip().startswith((b"program ", b"#")))
 
 
-def _refuse(given: AskedNetwork | HowToRun, names: frozenset[str], why: str) -> None:
-    """Raise InputError with the reason `why` if one of the options `names` was given."""
-    for field in fields(given):
-        if field.name in names and getattr(given, field.name) != field.default:
-            raise InputError("--set" if field.name == "sizes" else option(field.name), why)
-
-
 def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
-    for options_of in (asked, how):
-        others = frozenset(field.name for field in fields(options_of)) - _OF_SCHEDULES - _OF_BOTH
-        _refuse(options_of, others, f"is for networks and programs, and {asked.what} is neither")
+    for given in (asked, how):
+        refuse_all_but(_OF_SCHEDULES, given, f"is for networks and programs, and {asked.what} is neither")
     config = _run_config(asked, how)
     from tessel_core.cli.run_schedule import Rounds, run_schedule_file, schedule_or_plan, scheduled
     from tessel_core.formats import ScheduleFile

@@ -25,7 +25,7 @@ from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.scheduling.reports import evaluate
 from tessel_core.units import counted, show_time
-from tessel_core.workbench.hangs import hang_of
+from tessel_core.workbench.as_written import hang_of
 from tessel_core.workbench.messages.running import (
     BLOCK_COLUMNS,
     DEVICE_COLUMNS,
@@ -73,8 +73,7 @@ def run_schedule_file(
     different numbers, a rank ends early or Ctrl-C stops the run.  Raises InputError if the schedule cannot run.
     """
     schedule = file.schedule
-    if out is not None:
-        check_place(out, source)
+    check_place(out, source)
     check_runnable(schedule, config)
     if config.blocks != TOY:
         _note_length(schedule, config, rounds)

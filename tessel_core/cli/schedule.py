@@ -71,8 +71,7 @@ _Network = Annotated[
     str | None,
     typer.Option(
         help=f"Network to compare in place of plans: {', '.join(NETWORKS)}. Each published schedule runs on the "
-        f"pipeline "
-        "shape that it needs, and the search on every shape."
+        "pipeline shape that it needs, and the search on every shape."
     ),
 ]
 _TERMS = {name: option for name, (option, _) in options_of(Terms).items()}

@@ -135,8 +135,7 @@ class AskedGrid:
         typer.Option(
             metavar="LIST|all",
             help="Order of the parallel dimensions, innermost first, as in `tessel simulate`. all: try every order "
-            "that "
-            "differs on the mesh.",
+            "that differs on the mesh.",
         ),
     ] = None
     bucket: Bucket = BUCKET_MIB

@@ -84,8 +84,7 @@ def schedules(
         Path,
         typer.Option(
             help="File for the results. .sqlite: filled while the sweep runs; .csv: written at the end, with an "
-            ".sqlite file of "
-            "that name beside it. The same command with the same file continues a stopped sweep."
+            ".sqlite file of that name beside it. The same command with the same file continues a stopped sweep."
         ),
     ],
     per_node: options.PerNode = None,

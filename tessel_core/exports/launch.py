@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from tessel_core.exports.pytorch_csv import lies_in_loops, objection_of_pytorch, pytorch_csv
-from tessel_core.exports.stages import stages_of
+from tessel_core.exports.pytorch_csv import objection_of_pytorch, pytorch_csv, titan_schedule
 from tessel_core.exports.toy import toy_left_out, toy_objection, toy_script
 from tessel_core.formats.megatron_layout import layout_text
 from tessel_core.ir.transforms.checkpoint import Recompute
@@ -102,7 +101,7 @@ def _titan_objection(job: Job) -> str:
     if order is None:
         return ""
     return objection_of_pytorch(order) or (
-        "" if _titan_layout(order) else "torchtitan places stages only in a loop or a V"
+        "" if titan_schedule(order.plan) else "torchtitan places stages only in a loop or a V"
     )
 
 
@@ -118,15 +117,6 @@ def _titan_csv_order(job: Job) -> Schedule | None:
         return None
     shape = strategy.pipeline, strategy.micro_batches, True, strategy.stages_per_device
     return job.searched or stage_order(strategy.schedule, *shape)
-
-
-def _titan_layout(order: Schedule) -> str:
-    """Return the torchtitan schedule that places the stages on the same ranks. Empty if there is none."""
-    stages, ranks = stages_of(order.plan), len(order.plan.devices)
-    if lies_in_loops(stages, ranks):
-        return "1F1B" if len(stages) == ranks else "Interleaved1F1B"
-    v = [*range(ranks), *reversed(range(ranks))]
-    return "ZBVZeroBubble" if [stage.device for stage in stages] == v else ""
 
 
 def _titan(job: Job) -> Launch:
@@ -191,7 +181,7 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
     yield "parallelism.pipeline_parallel_degree", strategy.pipeline
     if strategy.pipeline > 1:
         order = _titan_csv_order(job)
-        named = _TITAN_ORDERS[strategy.schedule] if order is None else _titan_layout(order)
+        named = _TITAN_ORDERS[strategy.schedule] if order is None else titan_schedule(order.plan)
         yield "parallelism.pipeline_parallel_schedule", repr(named)
         if order is not None:
             yield "parallelism.pipeline_parallel_schedule_csv", "schedule_file()"

@@ -7,8 +7,8 @@ from importlib import resources
 from string import Template
 
 from tessel_core.errors import InputError
-from tessel_core.exports.stages import Stage, on_ranks, stages_of, tensor_degree
-from tessel_core.model import Schedule
+from tessel_core.exports.stages import on_ranks, stages_of, tensor_degree
+from tessel_core.model import MicroBatchPlan, Schedule
 
 PYTORCH_CSV = "pytorch-csv"
 NO_TORCHTITAN = "torchtitan places stages only in a loop or a V (ZB-V). The script supports these stages."
@@ -73,15 +73,10 @@ def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
     loop.
     """
     plan = on_ranks(schedule.plan)
-    stages, ranks = stages_of(plan), len(plan.devices)
-    rounds = len(stages) // ranks
-    if lies_in_loops(stages, ranks):
-        name = "1F1B" if rounds == 1 else "Interleaved1F1B"
-    elif [stage.device for stage in stages] == [*range(ranks), *reversed(range(ranks))]:
-        name = "ZBVZeroBubble"
-    else:
+    name = titan_schedule(plan)
+    if not name:
         return ()
-    degree = tensor_degree(schedule.plan)
+    stages, ranks, degree = stages_of(plan), len(plan.devices), tensor_degree(schedule.plan)
     settings = (
         *((f"tensor_parallel_degree = {degree}",) if degree > 1 else ()),
         f"pipeline_parallel_degree = {ranks}",
@@ -90,9 +85,15 @@ def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
         f"training.local_batch_size = {schedule.micro_batches} * pipeline_parallel_microbatch_size",
     )
     more = (f"module_fqns_per_model_part = [… a list of modules for each of {len(stages)} stages]",)
-    return settings if rounds <= 2 else (*settings, *more)
+    return settings if len(stages) // ranks <= 2 else (*settings, *more)
 
 
-def lies_in_loops(stages: tuple[Stage, ...], ranks: int) -> bool:
-    """Return whether stage s is on rank s modulo the number of ranks, and every rank has the same number of stages."""
-    return len(stages) % ranks == 0 and all(stage.device == s % ranks for s, stage in enumerate(stages))
+def titan_schedule(plan: MicroBatchPlan) -> str:
+    """Return the torchtitan schedule that places the stages on the same ranks. Empty if there is none.
+
+    Raises InputError in the cases of `stages_of`.
+    """
+    devices, ranks = [stage.device for stage in stages_of(plan)], len(plan.devices)
+    if len(devices) % ranks == 0 and all(device == s % ranks for s, device in enumerate(devices)):
+        return "1F1B" if len(devices) == ranks else "Interleaved1F1B"
+    return "ZBVZeroBubble" if devices == [*range(ranks), *reversed(range(ranks))] else ""

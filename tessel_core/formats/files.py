@@ -229,11 +229,13 @@ def _read_known(fields: Fields) -> Known:
     return find(_READERS, fields.text("format"), "format")(fields)
 
 
-def check_place(path: Path, source: Path | None = None) -> None:
-    """Raise InputError if `path` cannot be written, before any work is done for its contents.
+def check_place(path: Path | None, source: Path | None = None) -> None:
+    """Raise InputError if `path` cannot be written, before any work is done for its contents. None writes no file.
 
     `path` must not be `source`, the file that is read, also not under another name, so that input is not overwritten.
     """
+    if path is None:
+        return
     if path.is_dir():
         raise InputError(str(path), "is a folder, not a file")
     if source is not None and path.exists() and source.exists() and path.samefile(source):

@@ -13,11 +13,7 @@ from tessel_core.model import PlacementReport, Status
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.units import counted, many, show_time
 
-
-@lru_cache(maxsize=4)
-def lattice_of(problem: PlacementProblem) -> Lattice:
-    """Return `Lattice.of(problem)`, cached."""
-    return Lattice.of(problem)
+lattice_of = lru_cache(maxsize=4)(Lattice.of)
 
 
 @lru_cache(maxsize=4)

@@ -84,8 +84,7 @@ GLOSSARY = (
     Term(
         "Split backward pass",
         "A backward pass in two blocks: the gradient of the input (B), which other devices wait for, and the gradient "
-        "of "
-        "the weights (W), which can wait.",
+        "of the weights (W), which can wait.",
     ),
     Term(
         "Activations",
@@ -110,8 +109,7 @@ GLOSSARY = (
     Term(
         "Unroll",
         "The number of micro-batches in one repetition. When memory is tight, a repetition of several micro-batches "
-        "can "
-        "take less time per micro-batch.",
+        "can take less time per micro-batch.",
     ),
     Term("Idle time", MEANINGS["idle"]),
     Term("Imbalance", MEANINGS["imbalance"], _imbalance),
@@ -136,8 +134,7 @@ GLOSSARY = (
     Term(
         "1F1B",
         "One forward and one backward in turn after a short warmup. A device holds at most as many micro-batches as "
-        "there "
-        "are stages.",
+        "there are stages.",
     ),
     Term(
         "Interleaving",
@@ -154,15 +151,13 @@ GLOSSARY = (
     ),
     Term(
         "Data, tensor and pipeline parallelism",
-        "Copies of the network; operators cut over several devices; layers divided into stages. A strategy can "
-        "combine all "
-        "three.",
+        "Copies of the network; operators cut over several devices; layers divided into stages. A strategy can combine "
+        "all three.",
     ),
     Term(
         "Ideal",
         "A set of operators that contains, with each operator, all its predecessors. Placements into pipeline stages "
-        "are "
-        "chains of ideals.",
+        "are chains of ideals.",
     ),
     Term("Link time (lag)", "The time that the output of a block takes to reach the next device."),
     Term(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from tessel_core.costs.costed import CostOptions
@@ -13,12 +13,11 @@ from tessel_core.model.in_flight import GPIPE, ONE_F_ONE_B
 from tessel_core.networks.graphs.spec import LAYERS, GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.scheduling import DEFAULT_SCHEDULER, SCHEDULERS, Comparison, Question
-from tessel_core.simulation import Trace
 from tessel_core.strategies.families import Family, GptWork, NetworkWork, Spec
-from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.recommendation import Question as Asked
 from tessel_core.strategies.strategy import Semantics, Strategy, count_operations, simulate_places, simulate_strategy
 from tessel_core.units import counted
+from tessel_core.workbench.looked import Looked
 from tessel_core.workbench.placing import Placing
 
 MAX_OPERATIONS = 30_000
@@ -29,35 +28,23 @@ With collectives, it has up to 70,000 operations, and its simulation takes two s
 _MAX_DEVICES = 256
 """Largest number of devices of a program that is simulated on every device."""
 _SOURCE = "a recommendation"
+_SLOWEST = "Its time is that of the slowest GPU that runs the same stages."
 
 
-@dataclass(frozen=True, eq=False)
-class StrategyProgram:
-    """The simulated program of a strategy, on all devices or on one device per stage."""
-
-    title: str
-    trace: Trace
-    mesh: DeviceMesh
-    ranks: Ranks | None
-    """Numbering of the devices; None if one device represents all devices that run the same stages."""
-    samples: int
-    """Samples of the simulated step."""
-    notes: tuple[str, ...]
-    """One sentence about the strategy, and one sentence for each simplification that makes the program small enough."""
-
-
-def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX_OPERATIONS) -> StrategyProgram:
+def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX_OPERATIONS) -> Looked:
     """Simulate the strategy operation by operation, with at most about `max_operations` operations.
 
     A longer program is simulated on one device for each place of the pipeline, and if necessary with fewer
-    micro-batches.  Raises InputError if the network cannot be cut as the strategy asks.
+    micro-batches.  The notes say what was simplified.  Raises InputError if the network cannot be cut as the strategy
+    asks.
     """
     family, spec, mesh = asked.family, asked.spec, asked.mesh
     count = count_operations(family, spec, strategy)
     if count <= max_operations and strategy.devices <= _MAX_DEVICES:
         found = simulate_strategy(family, spec, strategy, mesh)
         title = _title(found.program.name, strategy)
-        return StrategyProgram(title, found.trace, mesh, found.ranks, spec.batch, (f"{strategy.summary}.",))
+        about = (f"{strategy.summary}.",)
+        return Looked(title, found.trace, mesh, samples=spec.batch, ranks=found.ranks, notes=about)
     kept = _micro_batches_within(max_operations, count, strategy)
     short = replace(strategy, micro_batches=kept)
     samples = spec.batch // strategy.micro_batches * kept
@@ -69,7 +56,8 @@ def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX
     if kept < strategy.micro_batches:
         notes.append(f"The program has {kept} of the {strategy.micro_batches} micro-batches.")
     title = _title(trace.program.name, short)
-    return StrategyProgram(title, trace, _sub_mesh(mesh, strategy, tensor=1), None, samples, tuple(notes))
+    places, said = _sub_mesh(mesh, strategy, tensor=1), tuple(notes)
+    return Looked(title, trace, places, by_mesh=False, samples=samples, costs_note=_SLOWEST, notes=said)
 
 
 def _title(name: str, strategy: Strategy) -> str:

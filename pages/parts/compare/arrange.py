@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import streamlit as st
 
 from pages.shared.comparing import change
 from pages.shared.session import unbroken, workspace
+from pages.shared.widgets import said, text_beside
 from tessel_core.scheduling.comparison import MAX_NAME_CHARACTERS
-
-
-def _text(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
 
 _KEY = "compare-rows"
 _ROWS = st.components.v2.component(
     "tessel_rows",
     html='<div class="pairs"><ol aria-label="Pairs in their order"></ol><span role="status"></span></div>',
-    css=_text("rows.css"),
-    js=_text("rows.mjs"),
+    css=text_beside(__file__, "rows.css"),
+    js=text_beside(__file__, "rows.mjs"),
 )
 
 
@@ -49,21 +43,17 @@ def _ids() -> list[str]:
 
 @unbroken
 def _moved() -> None:
-    said, ids = _said("moved"), _ids()
-    if isinstance(said, list) and sorted(map(str, said)) == sorted(ids):
-        change(workspace().comparison.only([ids.index(str(each)) for each in said]))
+    order, ids = said(_KEY, "moved"), _ids()
+    if isinstance(order, list) and sorted(map(str, order)) == sorted(ids):
+        change(workspace().comparison.only([ids.index(str(each)) for each in order]))
 
 
 @unbroken
 def _named() -> None:
-    said, comparison, ids = _said("named"), workspace().comparison, _ids()
-    if not isinstance(said, dict) or said.get("id") not in ids:
+    asked, comparison, ids = said(_KEY, "named"), workspace().comparison, _ids()
+    if not isinstance(asked, dict) or asked.get("id") not in ids:
         return
-    row, name = ids.index(said["id"]), str(said.get("name"))[:MAX_NAME_CHARACTERS].strip()
+    row, name = ids.index(asked["id"]), str(asked.get("name"))[:MAX_NAME_CHARACTERS].strip()
     usual = comparison.named(row, "").labels()[row]
     if name != comparison.labels()[row]:
         change(comparison.named(row, "" if name == usual else name))
-
-
-def _said(trigger: str) -> object:
-    return (st.session_state.get(_KEY) or {}).get(trigger)

@@ -7,8 +7,7 @@ import streamlit as st
 from pages.parts.compare.state import CompareState
 from pages.shared.comparing import change
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, choose, complain, config_form
-from tessel_core.errors import InputError
+from pages.shared.widgets import button, choose, complaining, config_form
 from tessel_core.networks.forms import NETWORKS, Terms
 from tessel_core.scheduling import SCHEDULERS
 from tessel_core.scheduling.forms import line_up
@@ -35,13 +34,10 @@ def one_model() -> None:
 def _fill(name: str, terms: Terms) -> None:
     work = workspace()
     count = work.comparison.micro_batches or work.micro_batches
-    try:
+    state = session().of(CompareState)
+    with complaining():
         filled = line_up(
             name, terms, count, lambda scheduler: work.configs.get(scheduler) or SCHEDULERS[scheduler].config()
         )
-    except InputError as error:
-        complain(error)
-        return
-    change(filled.comparison)
-    state = session().of(CompareState)
-    state.filled, state.missing = state.filled + 1, (filled.comparison.pairs, filled.missing)
+        change(filled.comparison)
+        state.filled, state.missing = state.filled + 1, (filled.comparison.pairs, filled.missing)

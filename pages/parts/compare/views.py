@@ -12,7 +12,7 @@ import streamlit as st
 from pages.parts.compare.state import CompareState
 from pages.shared.address import keep_address
 from pages.shared.comparing import looks
-from pages.shared.run_panel import Solvable, answer, start_search, watch
+from pages.shared.run_panel import Solvable, answer, start_search, watch_parts
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
@@ -25,7 +25,7 @@ from tessel_core.charts.gantt import EVERYTHING, Detail, TimeAxis, detail_of
 from tessel_core.charts.jitter import jitter_chart
 from tessel_core.charts.timeline import Titled
 from tessel_core.control import Control
-from tessel_core.inspection import Difference, IdleSplit, Jitter, Jittered, difference, idle_causes, under_jitter
+from tessel_core.inspection import IdleSplit, Jitter, difference, idle_causes, under_jitter
 from tessel_core.inspection.jitter import DEVICE, RUN
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.options import options_of
@@ -33,7 +33,6 @@ from tessel_core.scheduling import Answer, Question
 from tessel_core.scheduling.comparison import opposed
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
-from tessel_core.units import share
 from tessel_core.workbench.messages.comparison import CHANCE
 from tessel_core.workbench.messages.difference import difference_columns, difference_sentences
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
@@ -44,6 +43,8 @@ _FIRST_POINTS_S = 0.5
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
 _POINTS = 12
 _VARIES = {"Every run": RUN, "Every device": DEVICE}
+_difference = lru_cache(maxsize=16)(difference)
+_jittered = lru_cache(maxsize=16)(under_jitter)
 
 Draw = Callable[[Sequence[Any]], None]
 
@@ -106,11 +107,6 @@ def _differ(schedules: dict[str, Schedule], first: str, second: str) -> None:
     _timelines(((before, schedules[before]), (after, schedules[after])))
 
 
-@lru_cache(maxsize=16)
-def _difference(before: Schedule, after: Schedule) -> Difference:
-    return difference(before, after)
-
-
 def _drawn(found: Sequence[Answer]) -> list[tuple[str, ScheduleReport, Schedule]]:
     """Return label, report and schedule of each pair that has a schedule."""
     reports = zip(workspace().comparison.labels(), (each.report for each in found), strict=True)
@@ -158,11 +154,6 @@ def _jitter(shown: tuple[Titled, ...]) -> None:
     labelled = [(label, each) for (label, _), each in zip(shown, jittered, strict=True)]
     picture(jitter_chart(labelled, schedules[0].plan.time_unit), "compare-jitter")
     st.caption(literal(" ".join(jitter_sentences(schedules, affordable))), help=CHANCE)
-
-
-@lru_cache(maxsize=16)
-def _jittered(schedules: tuple[Schedule, ...], jitter: Jitter) -> tuple[Jittered, ...]:
-    return under_jitter(schedules, jitter)
 
 
 def against_micro_batches() -> None:
@@ -237,15 +228,5 @@ def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
         run.wait_for_part(_FIRST_POINTS_S)
     if run is None or (not run.running and run.control.cancelled):
         draw(() if run is None else run.parts)
-    elif run.running:
-        at_work = run
-
-        def bar() -> None:
-            done = len(at_work.parts)
-            st.progress(share(done, points), f"{done} of {points} points, {at_work.elapsed_s:.0f} s")
-
-        watch(run, bar, lambda: draw(at_work.parts))
-    elif run.complaint:
-        st.error(literal(run.complaint), icon=":material/error:")
     else:
-        draw(run.parts)
+        watch_parts(run, points, "points", draw)

@@ -12,17 +12,15 @@ from pages.parts.compare.views import picture_of
 from pages.parts.compare.what_if_widgets import map_widget, sliders_widget
 from pages.shared.address import keep_address
 from pages.shared.comparing import change, known_answer, solve
-from pages.shared.run_panel import answer, start_search, watch
+from pages.shared.run_panel import answer, start_search, watch_parts
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import button, choose, complain, literal
+from pages.shared.widgets import button, choose, complain, complaining, literal
 from tessel_core.charts.timeline import Titled
 from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
 from tessel_core.editing.which_wins import Axis, Cell, Standing, WhichWins, comparable, standing
 from tessel_core.errors import InputError
 from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
-from tessel_core.units import share
-from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.what_if import left_out_note, standing_notes, waiting_note, winner_line
 
 _COLUMNS, _ROWS = 7, 6
@@ -150,13 +148,10 @@ def _actions(comparison: Comparison) -> None:
     st.button("Reset sliders", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
     if button("Apply to the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
         everything = workspace().comparison.only(_asked(workspace().comparison))
-        try:
+        with complaining():
             change(state.values.of_whole(comparison, everything).comparison(everything))
-        except InputError as error:
-            complain(error)
-            return
-        _reset()
-        st.rerun()
+            _reset()
+            st.rerun()
 
 
 _PUT = (
@@ -222,21 +217,7 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         if of is None or run is None or state.map_of != (comparison.pairs, rivals):
             st.caption("Each cell is solved separately. Click a cell to set the sliders to its values.")
         else:
-            _solved(comparison, of, run)
-
-
-def _solved(comparison: Comparison, of: WhichWins, run: Run[tuple[Cell, ...]]) -> None:
-    if run.running:
-
-        def bar() -> None:
-            done = len(run.parts)
-            st.progress(share(done, of.cells), f"{done} of {of.cells} cells, {run.elapsed_s:.0f} s")
-
-        watch(run, bar, lambda: _cells(comparison, of, run.parts, running=True))
-    elif run.complaint:
-        st.error(literal(run.complaint), icon=":material/error:")
-    else:
-        _cells(comparison, of, run.parts)
+            watch_parts(run, of.cells, "cells", lambda cells: _cells(comparison, of, cells, running=run.running))
 
 
 def _solve(comparison: Comparison, rivals: tuple[int, ...], across: str, down: str, *, searches: bool) -> None:
@@ -253,7 +234,7 @@ def _solve(comparison: Comparison, rivals: tuple[int, ...], across: str, down: s
     start_search(state.map).wait(_FIRST_CELLS_S)
 
 
-def _cells(comparison: Comparison, of: WhichWins, cells: Sequence[Cell], *, running: bool = False) -> None:
+def _cells(comparison: Comparison, of: WhichWins, cells: Sequence[Cell], *, running: bool) -> None:
     state = session().of(WhatIfState)
     if running and state.opened:
         st.rerun()  # the sliders are outside the fragment that redraws the cells

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from pages.shared.session import unbroken
+from pages.shared.widgets import said, text_beside
 from tessel_core.charts.palette import ink, slot_colour
 from tessel_core.editing.asked import number_in, number_of
 from tessel_core.editing.what_if import Slider, WhatIf, what_if_at
@@ -18,16 +18,12 @@ from tessel_core.editing.which_wins import Cell, WhichWins
 from tessel_core.scheduling import Comparison
 from tessel_core.workbench.messages.what_if import cell_text, map_caption, side
 
-
-def _text(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
+_STYLE = text_beside(__file__, "what_if.css")
 _SLIDERS = st.components.v2.component(
-    "tessel_sliders", html='<div class="what-if"></div>', css=_text("what_if.css"), js=_text("sliders.mjs")
+    "tessel_sliders", html='<div class="what-if"></div>', css=_STYLE, js=text_beside(__file__, "sliders.mjs")
 )
 _MAP = st.components.v2.component(
-    "tessel_map", html='<div class="wins"></div>', css=_text("what_if.css"), js=_text("map.mjs")
+    "tessel_map", html='<div class="wins"></div>', css=_STYLE, js=text_beside(__file__, "map.mjs")
 )
 
 Moved = Callable[[WhatIf, int, int, bool], None]
@@ -70,7 +66,7 @@ def sliders_widget(
 
 @unbroken
 def _moved(key: str, shown: tuple[Slider, ...], devices: int, moved: Moved) -> None:
-    asked = _said(key, "moved")
+    asked = said(key, "moved")
     at, device = asked.get("at"), number_in(asked, "device")
     stops = {str(field): number_of(stop) for field, stop in at.items()} if isinstance(at, dict) else {}
     now = what_if_at(shown, stops, device if 0 <= device < devices else 0)
@@ -107,9 +103,5 @@ def map_widget(
 
 @unbroken
 def _opened(key: str, opened: Callable[[int, int], None]) -> None:
-    asked = _said(key, "opened")
+    asked = said(key, "opened")
     opened(number_in(asked, "column"), number_in(asked, "row"))
-
-
-def _said(key: str, trigger: str) -> Mapping[str, Any]:
-    return (st.session_state.get(key) or {}).get(trigger) or {}

@@ -7,12 +7,11 @@ from itertools import cycle
 
 import streamlit as st
 
-from pages.parts.learn.levels import next_level, reach
-from pages.parts.learn.waiting import result_of, waiting
+from pages.parts.learn.levels import hints, result_of, show_verdict, waiting
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import trace_timeline
 from pages.shared.widgets import button, literal
-from tessel_core.learning import Assigned, Assigning, Assignment, Level
+from tessel_core.learning import Assigning, Assignment, Level
 from tessel_core.learning.assignment import Given
 from tessel_core.workbench.workspace import Played
 
@@ -32,7 +31,8 @@ def play_assignment(level: Level, task: Assignment) -> None:
     if assigned is None:
         waiting(run, lambda: st.caption("Simulating …"))
     else:
-        _verdict(level, assigned)
+        show_verdict(level, assigned.sentence, reached=assigned.reached)
+        trace_timeline(*assigned.traced, f"assign-trace-{level.name}")
 
 
 def _chosen(level: Level, task: Assignment, kept: Given) -> Given:
@@ -61,9 +61,7 @@ def _tools(level: Level, play: Played, task: Assignment, given: Given) -> None:
     with st.container(horizontal=True):
         if button("Simulate", type="primary", icon=":material/play_arrow:"):
             _keep(replace(play, placed=given, chosen=1))
-        with st.popover("Hints", icon=":material/lightbulb:"):
-            for hint in level.hints:
-                st.markdown(literal(hint))
+        hints(level)
         helped = task.helped(given)
         if button("Step", icon=":material/school:", disabled=helped == given, help="Let the coach move one part."):
             _keep(replace(play, placed=helped, chosen=None))
@@ -74,15 +72,3 @@ def _tools(level: Level, play: Played, task: Assignment, given: Given) -> None:
 def _keep(play: Played) -> None:
     session().change(workspace().playing(play))
     st.rerun()
-
-
-def _verdict(level: Level, assigned: Assigned) -> None:
-    if assigned.reached:
-        reach(level.name, assigned.reached)
-        st.success(literal(assigned.sentence), icon=":material/verified:")
-        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
-        with st.container(horizontal=True):
-            next_level(level)
-    else:
-        st.info(literal(assigned.sentence), icon=":material/flag:")
-    trace_timeline(*assigned.traced, f"assign-trace-{level.name}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from pages.shared.session import session, unbroken
+from pages.shared.widgets import said, text_beside
 from tessel_core.charts.palette import SHADES, ink, shade
+from tessel_core.charts.timeline import plan_header
 from tessel_core.charts.timeline_script import one_module
 from tessel_core.editing.asked import number_of
 from tessel_core.learning import Puzzle
@@ -19,20 +20,15 @@ from tessel_core.learning.coach import Advice, Placed
 from tessel_core.learning.verdict import horizon
 from tessel_core.model import BlockKind, Schedule
 
-_HERE = Path(__file__).parent
 _SCRIPTS = "../../shared/timeline/scale.mjs", "puzzle.mjs", "board.mjs"
 """Scripts in the order of their imports: each one needs only those before it."""
-
-
-def _text(name: str) -> str:
-    return _HERE.joinpath(name).read_text(encoding="utf-8")
 
 
 _BOARD = st.components.v2.component(
     "tessel_board",
     html='<div class="board"></div>',
-    css=_text("board.css"),
-    js=one_module([_text(name) for name in _SCRIPTS]),
+    css=text_beside(__file__, "board.css"),
+    js=one_module([text_beside(__file__, name) for name in _SCRIPTS]),
 )
 
 Take = Callable[[str, tuple[Placed, ...], int | None], None]
@@ -61,7 +57,7 @@ def board(
     plan, key = puzzle.plan, f"board-{level}-{session().generation}"
     data = {
         "level": level,
-        "plan": plan_data(puzzle),
+        "plan": plan_header(plan, puzzle.micro_batches),
         "memoryUnit": plan.memory_unit,
         "colours": [[(ground := shade(kind, m), ink(ground)) for m in range(SHADES)] for kind in BlockKind],
         "placed": [list(each) for each in placed],
@@ -87,30 +83,6 @@ _BEGIN = (
 )
 
 
-def plan_data(puzzle: Puzzle) -> dict[str, Any]:
-    """Return the parts of a plan that the browser needs to check the rules."""
-    plan, kinds = puzzle.plan, list(BlockKind)
-    return {
-        "blocks": [
-            {
-                "name": block.name,
-                "kind": kinds.index(block.kind),
-                "duration": block.duration,
-                "memory": block.memory,
-                "devices": sorted(block.devices),
-            }
-            for block in plan.blocks
-        ],
-        "devices": [
-            {"name": device.name, "capacity": device.memory_capacity, "static": device.static_memory}
-            for device in plan.devices
-        ],
-        "dependencies": [list(arc) for arc in plan.arcs],
-        "microBatches": puzzle.micro_batches,
-        "timeUnit": plan.time_unit,
-    }
-
-
 def _told(placed: Sequence[Placed], advice: Advice) -> Mapping[str, Any]:
     of = json.dumps([list(each) for each in placed], separators=(",", ":"))
     return {"of": of, "starts": advice.starts, "proved": advice.proved}
@@ -118,7 +90,7 @@ def _told(placed: Sequence[Placed], advice: Advice) -> Mapping[str, Any]:
 
 @unbroken
 def _heard(key: str, name: str, take: Take) -> None:
-    asked = (st.session_state.get(key) or {}).get(name) or {}
+    asked = said(key, name)
     runs = asked.get("list")
     if isinstance(runs, list):
         found = [each for each in runs if isinstance(each, list) and len(each) == 3]

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import streamlit as st
 
-from pages.parts.learn.levels import next_level, reach
-from pages.parts.learn.waiting import result_of, waiting
+from pages.parts.learn.levels import hints, reach, result_of, show_reasons, waiting
 from pages.shared.run_panel import start_search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import timeline, trace_timeline
@@ -31,7 +30,7 @@ def play_knob(level: Level, knob: Knob) -> None:
         else:
             chosen = st.select_slider(label, knob.stops, now, key=key, width=460)
         pressed = button("Show", type="primary", icon=":material/visibility:")
-        _hints(level)
+        hints(level)
     if pressed:
         play = replace(play, chosen=knob.stops.index(chosen))
         session().change(workspace().playing(play))
@@ -50,12 +49,6 @@ def play_knob(level: Level, knob: Knob) -> None:
         _shown(level, knob, outcomes, play.chosen)
 
 
-def _hints(level: Level) -> None:
-    with st.popover("Hints", icon=":material/lightbulb:"):
-        for hint in level.hints:
-            st.markdown(literal(hint))
-
-
 def _shown(level: Level, knob: Knob, outcomes: tuple[StopResult, ...], chosen: int) -> None:
     right, outcome = chosen in knob.answers(outcomes), outcomes[chosen]
     if right:
@@ -64,9 +57,7 @@ def _shown(level: Level, knob: Knob, outcomes: tuple[StopResult, ...], chosen: i
     else:
         st.info(literal(f"Not this one. {outcome.says}"), icon=":material/flag:")
     if workspace().play(level.name).reached:
-        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
-        with st.container(horizontal=True):
-            next_level(level)
+        show_reasons(level)
         rows = {knob.label: list(knob.stops), knob.measure: [each.shown for each in outcomes]}
         st.dataframe(pd.DataFrame(rows), hide_index=True, width="content")
     if outcome.schedules:

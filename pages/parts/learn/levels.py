@@ -1,18 +1,24 @@
-"""The list of levels, and the open level."""
+"""The list of levels, the open level, and what all levels show: hints, verdicts, and searches in progress."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import streamlit as st
 
 from pages.shared.learn_state import DECK, OWN_SLIDES, WORDS, LearnState
+from pages.shared.run_panel import Solvable, answer, start_search, watch
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button
+from pages.shared.widgets import button, complain, literal
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, find_deck, find_level, list_decks, list_levels
 from tessel_core.learning.deck import Deck
+from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.workspace import OWN
+
+Result = TypeVar("Result")
 
 
 def level_shown() -> Level | Deck | str:
@@ -75,3 +81,42 @@ def next_level(level: Level) -> None:
     if after is not None and button(f"Next: {after.title}", type="primary", icon=":material/arrow_forward:"):
         session().of(LearnState).open(after.name)
         st.rerun()
+
+
+def hints(level: Level) -> None:
+    """Show the menu with the hints of a level."""
+    with st.popover("Hints", icon=":material/lightbulb:"):
+        for hint in level.hints:
+            st.markdown(literal(hint))
+
+
+def show_verdict(level: Level, sentence: str, *, reached: bool) -> None:
+    """Show the verdict on a player's answer. If it solves the level, show also the reasons and the next level."""
+    if not reached:
+        st.info(literal(sentence), icon=":material/flag:")
+        return
+    reach(level.name, reached)
+    st.success(literal(sentence), icon=":material/verified:")
+    show_reasons(level)
+
+
+def show_reasons(level: Level) -> None:
+    """Show why the right answer is right, and the button that opens the next level."""
+    st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
+    with st.container(horizontal=True):
+        next_level(level)
+
+
+def result_of(question: Solvable[Result], wait_s: float) -> tuple[Run[Result], Result | None]:
+    """Start or join the search for a question. Return the run and its result, None if it is not ready."""
+    run = answer(question) or start_search(question)
+    run.wait(wait_s)
+    return run, run.result
+
+
+def waiting(run: Run[Result], line: Callable[[], object]) -> None:
+    """Show the progress of a run without a result, or why it ended without one."""
+    if run.running:
+        watch(run, line)
+    else:
+        complain(run.complaint or "the search was stopped before it found anything. Reload the page to try again")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import streamlit as st
 
-from pages.parts.learn.levels import next_level, reach
+from pages.parts.learn.levels import hints, show_verdict
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button, complain, literal
 from tessel_core.deadlock import HangCertificate
@@ -40,7 +40,7 @@ def play_ordering(level: Level, task: Ordering) -> None:
     if found is None:
         st.caption("Press Run to check whether the lists can hang.")
     else:
-        _verdict(level, task, order, found)
+        show_verdict(level, task.says(order, found), reached=found.proceeds)
 
 
 def _list(play: Played, task: Ordering, order: Order, rank: int, found: HangCertificate | None) -> None:
@@ -80,9 +80,7 @@ def _tools(level: Level, play: Played, task: Ordering, order: Order) -> None:
     with st.container(horizontal=True):
         if button("Run", type="primary", icon=":material/play_arrow:"):
             _keep(replace(play, chosen=1))
-        with st.popover("Hints", icon=":material/lightbulb:"):
-            for hint in level.hints:
-                st.markdown(literal(hint))
+        hints(level)
         way = task.way_out(order)
         if button("Step", icon=":material/school:", disabled=not way, help="Let the coach move one action."):
             _move(play, task, order, way[0])
@@ -103,14 +101,3 @@ def _keep(play: Played) -> None:
     session().of(OrderState).complaint = ""
     session().change(workspace().playing(play))
     st.rerun()
-
-
-def _verdict(level: Level, task: Ordering, order: Order, found: HangCertificate) -> None:
-    if not found.proceeds:
-        st.info(literal(task.says(order, found)), icon=":material/flag:")
-        return
-    reach(level.name, found.proceeds)
-    st.success(literal(task.says(order, found)), icon=":material/verified:")
-    st.markdown("  \n".join(map(literal, level.reasons())))
-    with st.container(horizontal=True):
-        next_level(level)

@@ -10,7 +10,7 @@ from pages.parts.learn.slides import show_slides
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import button, complain
 from tessel_core.errors import InputError
-from tessel_core.learning.own_deck import OwnDeckQuestion
+from tessel_core.learning.questions import OwnDeckQuestion
 from tessel_core.workbench.slides import LONGEST_TEXT, LONGEST_TITLE, OwnSlide
 
 _EMPTY = "No slides yet. Press *Add to slides* on *Schedule* or *Compare* to add the schedule shown there."

@@ -9,14 +9,12 @@ from typing import ClassVar
 import streamlit as st
 
 from pages.parts.learn.board import board
-from pages.parts.learn.levels import next_level, reach
-from pages.parts.learn.waiting import result_of, waiting
+from pages.parts.learn.levels import next_level, reach, result_of, waiting
 from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import timeline
-from pages.shared.widgets import button, complain, literal
-from tessel_core.errors import InputError
+from pages.shared.widgets import button, complaining, literal
 from tessel_core.learning import Level, Puzzle
 from tessel_core.learning.coach import Advice, Coaching, Placed, runs_kept
 from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of, target_of
@@ -60,15 +58,12 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
     if best is None:
         waiting(run, lambda: st.caption(f"Searching for the best schedule: {run.elapsed_s:.0f} s"))
         return
-    try:
+    with complaining():
         schedule = schedule_of(puzzle, placed)
-        judged = None if schedule is None else judge(schedule, best, puzzle.order)
-    except InputError as error:
-        complain(error)
-        return
-    if judged is not None:
-        reach(name, judged.reached)
-        _verdict(level, puzzle, judged, best)
+        if schedule is not None:
+            judged = judge(schedule, best, puzzle.order)
+            reach(name, judged.reached)
+            _verdict(level, puzzle, judged, best)
 
 
 def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], Advice] | None:

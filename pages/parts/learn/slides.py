@@ -5,30 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from pages.parts.learn.waiting import result_of, waiting
+from pages.parts.learn.levels import result_of, waiting
 from pages.shared.run_panel import Solvable
 from pages.shared.timeline.component import STYLE
-from pages.shared.widgets import download, literal
+from pages.shared.widgets import download, literal, text_beside
 from tessel_core.charts.timeline_script import one_module, timeline_function, with_begin
 from tessel_core.learning.deck import Deck
 from tessel_core.learning.questions import DeckQuestion
 from tessel_core.units import share
 
 _WAITED_S = 1.0
-_HERE = Path(__file__).parent
 
 
-def _text(name: str) -> str:
-    return _HERE.joinpath(name).read_text(encoding="utf-8")
-
-
-_LOOK = STYLE + _text("slides.css")
-_SCRIPT = "\n".join([f"const showTimeline = {timeline_function()};", one_module([_text("slides.mjs")])])
+_LOOK = STYLE + text_beside(__file__, "slides.css")
+_SCRIPT = "\n".join([f"const showTimeline = {timeline_function()};", one_module([text_beside(__file__, "slides.mjs")])])
 _SLIDES = st.components.v2.component("tessel_slides", html='<div class="slides"></div>', css=_LOOK, js=_SCRIPT)
 
 _PAGE = """<!doctype html>

@@ -5,15 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.parts.learn.board import board
-from pages.parts.learn.levels import next_level, reach
+from pages.parts.learn.levels import show_verdict
 from pages.parts.learn.play import moved
 from pages.shared.session import workspace
 from pages.shared.timeline.component import timeline
-from pages.shared.widgets import complain, literal
-from tessel_core.errors import InputError
+from pages.shared.widgets import complaining, literal
 from tessel_core.learning import Level, Stamping
 from tessel_core.learning.coach import runs_kept
-from tessel_core.learning.stamping import Stamped, best_line, judge_stamp, target_of
+from tessel_core.learning.stamping import best_line, judge_stamp, target_of
 
 
 def play_stamping(level: Level, task: Stamping) -> None:
@@ -34,23 +33,9 @@ def play_stamping(level: Level, task: Stamping) -> None:
     )
     if play.chosen is None:
         return
-    try:
+    with complaining():
         block = task.block_of(placed, play.chosen)
-        stamped = None if block is None else judge_stamp(task, block)
-    except InputError as error:
-        complain(error)
-        return
-    if stamped is not None:
-        reach(level.name, stamped.reached)
-        _verdict(level, stamped)
-
-
-def _verdict(level: Level, stamped: Stamped) -> None:
-    if stamped.reached:
-        st.success(literal(stamped.sentence), icon=":material/verified:")
-        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
-        with st.container(horizontal=True):
-            next_level(level)
-    else:
-        st.info(literal(stamped.sentence), icon=":material/flag:")
-    timeline(stamped.shown, f"stamped-{level.name}")
+        if block is not None:
+            stamped = judge_stamp(task, block)
+            show_verdict(level, stamped.sentence, reached=stamped.reached)
+            timeline(stamped.shown, f"stamped-{level.name}")

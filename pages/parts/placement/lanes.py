@@ -8,14 +8,16 @@ from functools import lru_cache, partial
 from pages.parts.placement.state import PlacementState
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import placement_timeline
-from tessel_core.charts.graph.groups import GraphView, MarkedGraph, marked
+from tessel_core.charts.graph.groups import GraphView, marked
 from tessel_core.charts.placement_lanes import pieces_of, placement_data
 from tessel_core.charts.timeline import Look
 from tessel_core.editing.asked import number_in
 from tessel_core.editing.placement import Movable
 from tessel_core.errors import InputError
-from tessel_core.model import THROUGHPUT, OperatorGraph, Placement
+from tessel_core.model import THROUGHPUT
 from tessel_core.workbench.messages.placement import known_bound, move_effect
+
+_marks = lru_cache(maxsize=8)(marked)
 
 
 def lanes(view: GraphView) -> None:
@@ -50,8 +52,3 @@ def _drop(movable: Movable, view: GraphView, asked: Mapping[str, object]) -> Non
 def _data(movable: Movable, view: GraphView, bound: float | None, look: Look) -> bytes:
     marks = _marks(movable.placement.graph, view, movable.placement)
     return placement_data(movable, marks, bound=bound, look=look)
-
-
-@lru_cache(maxsize=8)
-def _marks(graph: OperatorGraph, view: GraphView, placement: Placement) -> MarkedGraph:
-    return marked(graph, view, placement)

@@ -9,7 +9,7 @@ from pages.shared.address import PLAN
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import button, complain, download, file_name, literal, metrics, picture, verdict
+from pages.shared.widgets import button, complaining, download, file_name, literal, metrics, picture, verdict
 from tessel_core.charts.device_bars import memory_bars
 from tessel_core.errors import InputError
 from tessel_core.model import Placement, PlacementLoads
@@ -89,17 +89,14 @@ def schedule_this() -> None:
     off = placing.assignment is None
     if not button("Schedule this", icon=":material/view_timeline:", type="primary", disabled=off, help=_PLAN):
         return
-    try:
-        plan = planned(placing, split_weights=state.split_weights)
-    except InputError as error:
-        complain(error)
-        return
     work = workspace()
-    halves = split_for(placing, plan, find_scheduler(work.scheduler), work.micro_batches)
-    tab.change(work.with_plan(halves, halves_source(placing)) if halves else work.with_plan(plan, plan_source(placing)))
-    tab.begin_again()
-    tab.next_view = PLAN
-    go_to("schedule")
+    with complaining():
+        plan, source = planned(placing, split_weights=state.split_weights), plan_source(placing)
+        halves = split_for(placing, plan, find_scheduler(work.scheduler), work.micro_batches)
+        tab.change(work.with_plan(halves, halves_source(placing)) if halves else work.with_plan(plan, source))
+        tab.begin_again()
+        tab.next_view = PLAN
+        go_to("schedule")
 
 
 _SPLIT = "Make weight gradients separate blocks of the plan. No block waits for them, so a schedule can delay them."

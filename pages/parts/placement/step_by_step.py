@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import streamlit as st
 
 from pages.shared.keeping import explain
 from pages.shared.run_panel import answer, run_panel, start_search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, complain, literal
+from pages.shared.widgets import button, complain, literal, text_beside
 from tessel_core.errors import InputError
 from tessel_core.learning.filling import contiguity, filling
 from tessel_core.model import THROUGHPUT
 
-_HERE = Path(__file__).parent
-
-
-def _text(name: str) -> str:
-    return _HERE.joinpath(name).read_text(encoding="utf-8")
-
-
 _FILLING = st.components.v2.component(
-    "tessel_filling", html='<div class="filling"></div>', css=_text("filling.css"), js=_text("filling.mjs")
+    "tessel_filling",
+    html='<div class="filling"></div>',
+    css=text_beside(__file__, "filling.css"),
+    js=text_beside(__file__, "filling.mjs"),
 )
 
 

@@ -13,7 +13,7 @@ from pages.parts.recommend.order import shorter_order, timelines
 from pages.parts.recommend.prices import prices
 from pages.shared.widgets import download, file_name, literal, verdict
 from tessel_core.exports.launch import LAUNCHERS, Job
-from tessel_core.strategies.closely import Look, look_at
+from tessel_core.strategies.closely import look_at
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
 from tessel_core.units import show_memory, show_time
@@ -22,6 +22,7 @@ from tessel_core.workbench.messages.recommendation import proof_sentences, refus
 
 _SHOWN = 12
 """Largest number of strategies in the table."""
+_look = lru_cache(maxsize=32)(look_at)
 
 
 def show_progress(run: Run[Any]) -> None:
@@ -95,11 +96,6 @@ def _figures(question: Question, chosen: Candidate, *, fastest: bool) -> None:
             st.metric("Model FLOPs utilisation", f"{share:.1%}")
         st.metric("Memory", show_memory(chosen.peak, "B"))
     st.markdown(literal(strategy.summary))
-
-
-@lru_cache(maxsize=32)
-def _look(question: Question, chosen: Candidate) -> Look:
-    return look_at(question, chosen)
 
 
 def _closely(question: Question, chosen: Candidate, name: str) -> None:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.contents import go_to
-from pages.shared.program_state import STRATEGY, Looked, ProgramState
+from pages.shared.program_state import STRATEGY, ProgramState
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, complain, literal
-from tessel_core.errors import InputError
+from pages.shared.widgets import button, complaining, literal
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.strategies.recommendation import Question
@@ -35,13 +34,11 @@ def open_in(question: Question, strategy: Strategy, plan: MicroBatchPlan | None,
         compare = _opener("Compare", "compare_arrows", _COMPARE, one_stage)
     if unplaced or placement_note(strategy):
         st.caption(literal(unplaced or placement_note(strategy)))
-    try:
+    with complaining():
         if place:
             _open_placement(question, strategy, name)
         elif program:
             _open_program(question, strategy)
-    except InputError as error:
-        complain(error)
     if plan is not None and schedule:
         _open_schedule(plan, strategy)
     elif plan is not None and compare:
@@ -82,20 +79,7 @@ def _open_schedule(plan: MicroBatchPlan, strategy: Strategy) -> None:
 
 
 def _open_program(question: Question, strategy: Strategy) -> None:
-    found = strategy_program(question, strategy)
-    tab, one_for_all = session().of(ProgramState), found.ranks is None
-    tab.strategy = Looked(
-        found.title,
-        found.trace,
-        found.mesh,
-        by_mesh=not one_for_all,
-        samples=found.samples,
-        ranks=found.ranks,
-        costs_note=_SLOWEST,
-        notes=found.notes,
-    )
+    tab = session().of(ProgramState)
+    tab.strategy = strategy_program(question, strategy)
     tab.show(STRATEGY)
     go_to("program")
-
-
-_SLOWEST = "Its time is that of the slowest GPU that runs the same stages."

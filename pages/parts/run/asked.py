@@ -14,7 +14,7 @@ from pages.shared.widgets import button, choose, config_form, form, labelled, li
 from tessel_core.errors import InputError
 from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
 from tessel_core.hosting import hosted
-from tessel_core.model import MeasuredRun, Schedule, ScheduleReport
+from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.torch_extra import why_no_torch
 from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.running import MAX_KEPT, RunQuestion, RunReport
@@ -23,6 +23,7 @@ _MAX_BLOCK_RUNS = 20_000
 """Largest schedule, in runs of blocks, that this page executes."""
 _MAX_REMEMBERED = 200
 """Number of workspaces whose latest run is remembered, so that a reloaded tab finds it."""
+_from_kept = lru_cache(maxsize=4)(RunReport.of)
 
 
 @dataclass
@@ -150,8 +151,3 @@ def shown() -> RunReport | None:
     """Return the run to show. This is the latest run of this tab, or else the run saved with the workspace."""
     kept = workspace().ran
     return session().of(RunState).report or (None if kept is None else _from_kept(kept))
-
-
-@lru_cache(maxsize=4)
-def _from_kept(run: MeasuredRun) -> RunReport:
-    return RunReport.of(run)

@@ -14,13 +14,12 @@ from pages.parts.schedule.price import prices
 from pages.parts.schedule.search_history import search_history
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
-from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.program_state import SCHEDULE, ProgramState
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
-from pages.shared.to_slides import offers_slide
+from pages.shared.to_learn import offers_slide, offers_to_play, play_open_plan
 from pages.shared.widgets import MODE_BAR, button, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
@@ -42,6 +41,7 @@ from tessel_core.workbench.messages.timeline import SAVINGS, savings
 _EXPORTS_WIDTH = 260
 _MAX_ROWS, _TABLE_HEIGHT = 20_000, 430
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
+_gantt = lru_cache(maxsize=8)(gantt)
 
 
 def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> None:
@@ -147,11 +147,6 @@ def _show(key: str) -> None:
 _SHOWN = {MAKESPAN: "Shortest", PERIOD: "Steady"}
 
 
-@lru_cache(maxsize=8)
-def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
-    return gantt(schedule, window=window)
-
-
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """Show the timeline, the table, or the picture, which also replaces a timeline that the browser cannot draw."""
     whole_if_switched()
@@ -185,7 +180,7 @@ def _picture(schedule: Schedule) -> None:
     axis = TimeAxis.of([schedule])
     slider = detail_of([schedule], axis.windows[EVERYTHING]) is Detail.SHARES
     window = time_window(axis, "answer", slider=slider)
-    st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
+    st.plotly_chart(_gantt(schedule, window=window), key="gantt", config=MODE_BAR)
     if detail_of([schedule], window) is Detail.SHARES:
         st.caption(f"{SHARES_CAPTION} Choose a shorter window to see blocks.")
 

@@ -17,6 +17,8 @@ from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.workbench.messages.price_tags import ABOUT, price_rows
 
+_tags = lru_cache(maxsize=8)(price_tags)
+
 
 @dataclass
 class PriceState:
@@ -45,8 +47,3 @@ def prices(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     runs = {name: answer(each) for name, each in questions.items()}
     found = {name: None if run is None else report_of(questions[name], run) for name, run in runs.items()}
     st.dataframe(pd.DataFrame(price_rows(report, found)), hide_index=True, width="stretch")
-
-
-@lru_cache(maxsize=8)
-def _tags(plan: MicroBatchPlan) -> dict[str, MicroBatchPlan]:
-    return price_tags(plan)

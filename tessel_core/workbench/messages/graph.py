@@ -35,14 +35,8 @@ def graph_numbers(placing: Placing) -> tuple[KeyNumber, ...]:
         KeyNumber("Edges", f"{len(graph.edges):,}", f"{len(graph.colocated):,} groups to place", _GROUPS),
     ]
     if flops:
-        numbers.append(
-            KeyNumber(
-                "FLOPs",
-                show_flops(sum(flops)),
-                f"batch of {graph.batch_size}",
-                "Floating-point operations of one micro-batch.",
-            )
-        )
+        about = "Floating-point operations of one micro-batch."
+        numbers.append(KeyNumber("FLOPs", show_flops(sum(flops)), f"batch of {graph.batch_size}", about))
     try:
         problem = placing.problem
     except InputError:  # No message is needed here, because the placement page shows the reason.
@@ -62,15 +56,8 @@ def _times(problem: PlacementProblem) -> list[KeyNumber]:
     kinds = dict.fromkeys(device.kind for device in devices)
     unit, operators = problem.graph.time_unit, problem.graph.operators
     totals = {kind: sum(each.time_on(kind) or 0.0 for each in operators) for kind in kinds}
-    return [
-        KeyNumber(
-            f"Time on {kind}",
-            show_time(total, unit),
-            "one by one",
-            "Time of all operators, run one after the other on one device.",
-        )
-        for kind, total in totals.items()
-    ]
+    about = "Time of all operators, run one after the other on one device."
+    return [KeyNumber(f"Time on {kind}", show_time(total, unit), "one by one", about) for kind, total in totals.items()]
 
 
 def _held(graph: OperatorGraph) -> list[KeyNumber]:
@@ -79,14 +66,8 @@ def _held(graph: OperatorGraph) -> list[KeyNumber]:
     sizes = [each.size for each in graph.operators if each.size is not None]
     numbers = []
     if weights:
-        numbers.append(
-            KeyNumber(
-                "Weights",
-                show_memory(sum(weights), "B"),
-                "",
-                "Bytes of weights, without gradients and optimizer state.",
-            )
-        )
+        about = "Bytes of weights, without gradients and optimizer state."
+        numbers.append(KeyNumber("Weights", show_memory(sum(weights), "B"), "", about))
     if kept:
         numbers.append(KeyNumber("Activations", show_memory(sum(kept), "B"), "", "Bytes kept for the backward pass."))
     if sizes:

@@ -46,9 +46,8 @@ BY_CAUSE = _by_cause(CAUSES_MEAN)
 
 PROGRAM_MEANINGS = (
     "Idle: share of all devices' time in which they do not compute: 1 - mean work / length. The work of a device is "
-    "the time in which it computes. Idle = imbalance + bubble. "
-    f"Imbalance: {MEANINGS['imbalance']} "
-    "Bubble: 1 - most work / length: idle share of the busiest device. No bound on it is known for a program."
+    f"the time in which it computes. Idle = imbalance + bubble. Imbalance: {MEANINGS['imbalance']} Bubble: 1 - most "
+    "work / length: idle share of the busiest device. No bound on it is known for a program."
 )
 PROGRAM_BY_CAUSE = _by_cause(
     {

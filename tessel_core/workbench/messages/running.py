@@ -100,41 +100,23 @@ def run_numbers(report: RunReport) -> tuple[KeyNumber, ...]:
         beside["makespan"] = f"predicted {show_time(prediction.makespan_ns, 'ns')}"
         beside["idle"] = f"predicted {_percent(sum(prediction.idle) / len(prediction.idle))}"
     found = [
-        KeyNumber(
-            "Makespan",
-            show_time(run.makespan_ns, "ns"),
-            beside["makespan"],
-            "Time from the common start to the last end.",
-        ),
-        KeyNumber(
-            "Idle",
-            _percent(idle),
-            beside["idle"],
-            "Share of the time in which a device runs no block, mean over devices.",
-        ),
-        KeyNumber(
-            "Fullest device",
-            show_memory(peak, "B"),
-            f"on {fullest}",
-            "Largest memory that the blocks of a device held at one time.",
-        ),
+        KeyNumber("Makespan", show_time(run.makespan_ns, "ns"), beside["makespan"], _MAKESPAN),
+        KeyNumber("Idle", _percent(idle), beside["idle"], _IDLE),
+        KeyNumber("Fullest device", show_memory(peak, "B"), f"on {fullest}", _FULLEST),
     ]
     if prediction is not None:
         found.insert(1, KeyNumber("Measured / predicted", f"{report.ratio:.3f}", f"from {prediction.source}", _RATIO))
     if run.losses:
         mean = sum(run.losses) / len(run.losses)
-        found.append(
-            KeyNumber(
-                "Loss",
-                f"{mean:.4g}",
-                f"mean of {len(run.losses):,}",
-                "Mean loss of the micro-batches, before any update of the weights.",
-            )
-        )
+        found.append(KeyNumber("Loss", f"{mean:.4g}", f"mean of {len(run.losses):,}", _LOSS))
     return tuple(found)
 
 
+_MAKESPAN = "Time from the common start to the last end."
+_IDLE = "Share of the time in which a device runs no block, mean over devices."
+_FULLEST = "Largest memory that the blocks of a device held at one time."
 _RATIO = "Measured makespan / predicted makespan."
+_LOSS = "Mean loss of the micro-batches, before any update of the weights."
 
 
 def about_run(report: RunReport, of_measured: bool, place: str) -> About:

@@ -50,6 +50,9 @@ _MAX_TIMED_RUNS = 50_000
 
 For a larger schedule this is too slow.
 """
+_obstacles = lru_cache(maxsize=2)(Obstacles.of)
+_order = lru_cache(maxsize=2)(OrderGraph.of)
+_holes = lru_cache(maxsize=2)(Holes.of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,18 +234,3 @@ def _run(schedule: Schedule, row: int) -> Run:
 
 def _row(schedule: Schedule, block: int, micro_batch: int) -> int:
     return int(((schedule.block == block) & (schedule.micro_batch == micro_batch)).argmax())
-
-
-@lru_cache(maxsize=2)
-def _obstacles(schedule: Schedule) -> Obstacles:
-    return Obstacles.of(schedule)
-
-
-@lru_cache(maxsize=2)
-def _order(schedule: Schedule) -> OrderGraph:
-    return OrderGraph.of(schedule)
-
-
-@lru_cache(maxsize=2)
-def _holes(schedule: Schedule) -> Holes:
-    return Holes.of(schedule)
