@@ -17,7 +17,8 @@ from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.operators.arrays import NUMPY_TYPES
+from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel

@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, Tensor, Tensors, gradient_of
 from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.arrays import rounded, wide
 from tessel_core.ir.operators.attributes import integer, integers
-from tessel_core.ir.operators.operator import Values, rounded, wide
+from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.operators.transformers import NORM_EPSILON
 from tessel_core.ir.operators.windows import with_pads, without_pads
 

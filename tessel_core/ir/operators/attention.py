@@ -6,21 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tessel_core.ir.operators.arrays import in_format, namespace, wide
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.dropout import check_dropout, kept_columns
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    WorkRule,
-    in_format,
-    namespace,
-    need,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need
 from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together
 from tessel_core.ir.types import TensorType
 

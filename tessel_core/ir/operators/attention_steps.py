@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessel_core.ir.operators.arrays import namespace, rounded
 from tessel_core.ir.operators.attention import check_mask, seen_scores, softmax_of
 from tessel_core.ir.operators.attributes import integer, number
-from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, namespace, need, rounded
+from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, need
 from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved, one, together
 from tessel_core.ir.types import TensorType
 

@@ -5,22 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tessel_core.ir.operators.arrays import copied, equal_parts, in_format, namespace, rounded
 from tessel_core.ir.operators.attributes import axis_of, integer, number
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    copied,
-    equal_parts,
-    in_format,
-    namespace,
-    need,
-    rounded,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.rules import (
     alike,
     broadcast,

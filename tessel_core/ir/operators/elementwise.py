@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tessel_core.ir.operators.arrays import NUMPY_TYPES, in_format, namespace, rounded, wide
 from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS, sigmoid
 from tessel_core.ir.operators.operator import (
-    NUMPY_TYPES,
     Array,
     Arrays,
     GradientRule,
@@ -21,11 +21,7 @@ from tessel_core.ir.operators.operator import (
     ShapeRule,
     Types,
     Values,
-    in_format,
-    namespace,
     need,
-    rounded,
-    wide,
 )
 from tessel_core.ir.operators.rules import alike, broadcast, copying, count, elementwise_work, joined, one, summed_to
 from tessel_core.ir.types import REAL, WIDTHS, TensorType

@@ -11,23 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.arrays import in_format, namespace, parts_of, wide
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.communication import OVER, check_complete, more_devices
 from tessel_core.ir.operators.functions import sigmoid
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    in_format,
-    namespace,
-    need,
-    parts_of,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
 from tessel_core.ir.operators.rules import copying, count, moved, no_work, read_work, same_device
 from tessel_core.ir.types import TensorType

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessel_core.ir.operators.arrays import in_format, namespace, rounded, wide
 from tessel_core.ir.operators.attributes import axes_of, number
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    in_format,
-    namespace,
-    need,
-    rounded,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need
 from tessel_core.ir.operators.reductions import mean_of, sum_of
 from tessel_core.ir.operators.rules import (
     broadcast,

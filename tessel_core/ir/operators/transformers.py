@@ -7,23 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.arrays import in_format, namespace, rounded, summed_rows, wide
 from tessel_core.ir.operators.attributes import axis_of, integer, number
 from tessel_core.ir.operators.formats import FUSED
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    in_format,
-    namespace,
-    need,
-    rounded,
-    summed_rows,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
 from tessel_core.ir.operators.rules import (
     alike,

@@ -9,20 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessel_core.ir.operators.arrays import in_dtype, in_format, namespace, wide
 from tessel_core.ir.operators.attributes import integer
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    in_dtype,
-    in_format,
-    namespace,
-    need,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
 from tessel_core.ir.operators.rules import count, moved, read_work, same_device
 from tessel_core.ir.types import TensorType, check_real
 

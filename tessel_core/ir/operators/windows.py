@@ -13,22 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from tessel_core.ir.operators.arrays import copied, equal_parts, namespace, rounded
 from tessel_core.ir.operators.attributes import integer, integers
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    GradientRule,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    copied,
-    equal_parts,
-    namespace,
-    need,
-    rounded,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, GradientRule, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import Reduction, end_of, largest_of, mean_of
 from tessel_core.ir.operators.rules import count, moved, read_work, same_device, spread, together
 from tessel_core.ir.operators.shaping import padded
