@@ -27,6 +27,7 @@ from tessel_core.ir.operators.rules import (
     same_device,
     summed_to,
     together,
+    with_gradient,
 )
 from tessel_core.ir.types import TensorType
 
@@ -97,13 +98,6 @@ def _matmul_transposed(types: Types, values: Values) -> tuple[TensorType, ...]:
     fits = len(x.shape) > 1 and len(w.shape) == 2 and x.dtype == w.dtype and x.shape[-1] == w.shape[1]
     need(fits, f"needs [.., k] and [n, k] of one dtype, got {x} and {w}")
     return (x.resized(len(x.shape) - 1, w.shape[0]),)
-
-
-def _transposed_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    (dz,) = _matmul_transposed(types[:2], values)
-    need(types[2] == dz, f"needs the gradient of the product, {dz}, got {types[2]}")
-    return types[0], types[1]
 
 
 def _transposed_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -366,14 +360,19 @@ BASIC = (
         _matmul_work,
         gradient=lambda back: _product_gradients(back, back.gradient),
     ),
-    Operator(
-        "matmul_transposed",
-        _matmul_transposed,
-        lambda arrays, values: [arrays[0] @ arrays[1].T],
-        _matmul_work,
-        gradient=_transposed_gradients,
+    *with_gradient(
+        Operator(
+            "matmul_transposed",
+            _matmul_transposed,
+            lambda arrays, values: [arrays[0] @ arrays[1].T],
+            _matmul_work,
+            gradient=_transposed_gradients,
+        ),
+        range(2),
+        _transposed_grad_compute,
+        _transposed_grad_work,
+        of="product",
     ),
-    Operator("matmul_transposed_grad", _transposed_grad, _transposed_grad_compute, _transposed_grad_work),
     Operator(
         "matmul_input_grad",
         _matmul_input_grad,

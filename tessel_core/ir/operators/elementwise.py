@@ -23,7 +23,17 @@ from tessel_core.ir.operators.operator import (
     Values,
     need,
 )
-from tessel_core.ir.operators.rules import alike, broadcast, copying, count, elementwise_work, joined, one, summed_to
+from tessel_core.ir.operators.rules import (
+    alike,
+    broadcast,
+    copying,
+    count,
+    elementwise_work,
+    joined,
+    one,
+    summed_to,
+    with_gradient,
+)
 from tessel_core.ir.types import REAL, WIDTHS, TensorType
 
 
@@ -189,17 +199,13 @@ def _pow_exponent_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array
         return [in_format(xp.where((x == 0) & (y >= 0), 0, dz * x**y * xp.log(x)), arrays[1])]
 
 
-def _gate_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    return (_checked_output(types, alike),) * 2
-
-
 @rounded
 def _gate_compute(x: Array, by: Array, values: Values) -> Array:
     return x * sigmoid(namespace(x), by)
 
 
 @rounded
-def _gate_grad_compute(x: Array, by: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+def _gate_grad(x: Array, by: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     share = sigmoid(namespace(x), by)
     return dz * share, dz * x * share * (1 - share)
 
@@ -235,19 +241,14 @@ BINARY_GRADIENTS = (
 )
 """Gradients of elementwise operators. They have the output's shape and are not yet summed over repeated axes."""
 
+_GATE = Operator("gate", alike, _gate_compute, elementwise_work(5.0))
+
 ELEMENTWISE = (
     *UNARY,
     *BINARY,
     *FUNCTION_GRADIENTS,
     *BINARY_GRADIENTS,
-    Operator(
-        "gate",
-        alike,
-        _gate_compute,
-        elementwise_work(5.0),
-        gradient=lambda back: back.add("gate_grad", (*back.inputs, back.gradient)),
-    ),
-    Operator("gate_grad", _gate_grad, _gate_grad_compute, elementwise_work(10.0)),
+    *with_gradient(_GATE, range(2), _gate_grad, elementwise_work(10.0)),
     Operator(
         "where",
         _chosen,

@@ -17,7 +17,7 @@ from tessel_core.ir.operators.communication import OVER, check_complete, more_de
 from tessel_core.ir.operators.functions import sigmoid
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
-from tessel_core.ir.operators.rules import copying, count, moved, no_work, read_work, same_device
+from tessel_core.ir.operators.rules import copying, count, moved, no_work, read_work, same_device, with_gradient
 from tessel_core.ir.types import TensorType
 
 _SCORES = ("softmax", "sigmoid")
@@ -143,13 +143,6 @@ def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _combine_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     rows, choice, share = arrays
     return [in_format((_in_order(wide(rows), choice) * wide(share)[..., None]).sum(axis=-2), rows)]
-
-
-def _combine_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 4)
-    (made,) = _combine(types[:3], values)
-    need(types[3] == made, f"needs the gradient of the output, {made}, got {types[3]}")
-    return types[0], types[2]
 
 
 def _combine_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -365,6 +358,8 @@ def _return_rows_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 _OF_ROUTE = ("normed", "scale", "score", "top")
 
+_COMBINE = Operator("combine", _combine, _combine_compute, copying, gradient=_combine_gradients)
+
 EXPERTS = (
     Operator("route", _route, _route_compute, read_work(5.0), _OF_ROUTE, gradient=_route_gradients),
     Operator("route_grad", _route_grad, _route_grad_compute, read_work(8.0), _OF_ROUTE),
@@ -377,14 +372,7 @@ EXPERTS = (
         gradient=lambda back: [back.one("dispatch_grad", back.inputs[1], back.gradient), None],
     ),
     Operator("dispatch_grad", _dispatch_grad, _dispatch_grad_compute, copying),
-    Operator(
-        "combine",
-        _combine,
-        _combine_compute,
-        copying,
-        gradient=_combine_gradients,
-    ),
-    Operator("combine_grad", _combine_grad, _combine_grad_compute, copying),
+    *with_gradient(_COMBINE, range(3), _combine_grad_compute, copying, made=(0, 2)),
     Operator("grouped_matmul", _grouped, _grouped_compute, _grouped_work, gradient=_grouped_gradients),
     Operator("grouped_matmul_grad", _grouped_grad, _grouped_grad_compute, _grouped_grad_work),
     Operator("grouped_matmul_input_grad", _grouped_input_grad, _grouped_input_grad_compute, _grouped_input_grad_work),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import axes_of, axis_of
-from tessel_core.ir.operators.operator import Reverse, Types, Values, Work, WorkRule, need
+from tessel_core.ir.operators.operator import Compute, Operator, Reverse, Types, Values, Work, WorkRule, need
 from tessel_core.ir.types import TensorType
 
 
@@ -76,6 +79,36 @@ def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
 def passed_on(back: Reverse) -> list[int | None]:
     """Gradient rule: the gradient of the only input is the gradient of the output."""
     return [back.gradient]
+
+
+def with_gradient(
+    operator: Operator,
+    given: Sequence[int],
+    compute: Compute,
+    work: WorkRule,
+    made: Sequence[int] | None = None,
+    of: str = "output",
+) -> tuple[Operator, Operator]:
+    """Return an operator and the operator of its gradient, which has the same attributes.
+
+    The gradient has some first inputs of the operator, then the gradient of the operator's output. `given` lists the
+    operator's inputs by their index there. A shift is left out: it has the index of the scale, which has the same type.
+    `made` lists the inputs whose types the outputs have, by default `given`. If the operator has no gradient rule yet,
+    its rule becomes this gradient. Error messages call the operator's output `of`.
+    """
+    kind, inputs = f"{operator.kind}_grad", 1 + max(given)
+
+    def infer(types: Types, values: Values) -> tuple[TensorType, ...]:
+        count(types, inputs + 1)
+        (out,) = operator.infer([types[place] for place in given], values)
+        need(types[inputs] == out, f"needs the gradient of the {of}, {out}, got {types[inputs]}")
+        return tuple(types[place] for place in (given if made is None else made))
+
+    def rule(back: Reverse) -> Sequence[int | None]:
+        return back.add(kind, (*back.inputs[:inputs], back.gradient), **back.values)
+
+    gradient = Operator(kind, infer, compute, work, operator.attributes, optional=operator.optional)
+    return replace(operator, gradient=operator.gradient or rule), gradient
 
 
 def summed_to(back: Reverse, gradient: int, place: int) -> int | None:

@@ -14,11 +14,11 @@ from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, 
 from tessel_core.ir.operators.reductions import log_softmax_of
 from tessel_core.ir.operators.rules import (
     alike,
-    count,
     elementwise_work,
     one,
     read_work,
     together,
+    with_gradient,
 )
 from tessel_core.ir.types import TensorType, places_here
 
@@ -65,13 +65,6 @@ def _normal(x: Array) -> tuple[Array, Array]:
 @rounded
 def _layer_norm_compute(x: Array, scale: Array, shift: Array, values: Values) -> Array:
     return _normal(x)[0] * scale + shift
-
-
-def _layer_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    _layer_norm((types[0], types[1], types[1]), values)
-    need(types[2] == types[0], f"needs the gradient of the output, {types[0]}, got {types[2]}")
-    return types[0], types[1], types[1]
 
 
 @rounded
@@ -124,13 +117,6 @@ def _embedding_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(0.0, float(types[1].bytes + 2 * outputs[0].bytes))
-
-
-def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    (out,) = _embedding(types[:2], values)
-    need(types[2] == out, f"needs the gradient of the output, {out}, got {types[2]}")
-    return (types[0],)
 
 
 def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -258,7 +244,21 @@ def _write_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(0.0, 2.0 * types[1].bytes)
 
 
-_PART_OF_TABLE = ("index", "over", "parts")
+_LAYER_NORM = Operator(
+    "layer_norm",
+    _layer_norm,
+    _layer_norm_compute,
+    elementwise_work(8.0),
+    statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
+)
+_EMBEDDING = Operator(
+    "embedding",
+    _embedding,
+    _embedding_compute,
+    _embedding_work,
+    optional=("index", "over", "parts"),
+    gradient=lambda back: [back.add_for_weight("embedding_grad", (*back.inputs, back.gradient))[0], None],
+)
 
 TRANSFORMERS = (
     Operator(
@@ -269,24 +269,8 @@ TRANSFORMERS = (
         gradient=lambda back: [back.one("gelu_grad", *back.inputs, back.gradient)],
     ),
     Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
-    Operator(
-        "layer_norm",
-        _layer_norm,
-        _layer_norm_compute,
-        elementwise_work(8.0),
-        statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
-        gradient=lambda back: back.add("layer_norm_grad", (*back.inputs[:2], back.gradient)),
-    ),
-    Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
-    Operator(
-        "embedding",
-        _embedding,
-        _embedding_compute,
-        _embedding_work,
-        optional=_PART_OF_TABLE,
-        gradient=lambda back: [back.add_for_weight("embedding_grad", (*back.inputs, back.gradient))[0], None],
-    ),
-    Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work, optional=_PART_OF_TABLE),
+    *with_gradient(_LAYER_NORM, (0, 1, 1), _layer_norm_grad_compute, elementwise_work(16.0)),
+    *with_gradient(_EMBEDDING, range(2), _embedding_grad_compute, _embedding_grad_work, made=(0,)),
     Operator(
         "rotary",
         _rotary,

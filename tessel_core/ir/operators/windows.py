@@ -17,7 +17,7 @@ from tessel_core.ir.operators.arrays import copied, equal_parts, namespace, roun
 from tessel_core.ir.operators.attributes import integer, integers
 from tessel_core.ir.operators.operator import Array, Arrays, GradientRule, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import Reduction, end_of, largest_of, mean_of
-from tessel_core.ir.operators.rules import count, moved, read_work, same_device, spread, together
+from tessel_core.ir.operators.rules import count, moved, read_work, same_device, spread, together, with_gradient
 from tessel_core.ir.operators.shaping import padded
 from tessel_core.ir.types import TensorType
 
@@ -224,12 +224,6 @@ def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
     return _pool(types, values)
 
 
-def _max_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    need(_pool(types[:1], values) == (types[1],), f"needs the gradient of the pool of {types[0]}, got {types[1]}")
-    return (types[0],)
-
-
 @rounded
 def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
     """Return the input's gradient. Each window adds its gradient at the first of its largest numbers."""
@@ -296,6 +290,15 @@ def _global_pool(kind: str, function: Reduction, gradient: GradientRule) -> Oper
 
 _CONV, _WINDOW = ("groups", *_STEPS), ("kernel", *_STEPS)
 
+_MAX_POOL = Operator(
+    "max_pool",
+    _pool,
+    _max_pool_compute,
+    _pool_work,
+    _WINDOW,
+    statistics=lambda types, values: 8 * _pool(types, values)[0].elements,  # Positions of the maxima, in int64.
+)
+
 WINDOWS = (
     Operator("conv", _conv, _conv_compute, _conv_work, _CONV, gradient=_conv_gradients),
     Operator("conv_grad", _conv_grad, _conv_grad_compute, _conv_grad_work, _CONV),
@@ -313,16 +316,7 @@ WINDOWS = (
         lambda types, outputs, values: Work(_product_flops(types[1], outputs[0]), moved(types, outputs)),
         (*_CONV, "kernel"),
     ),
-    Operator(
-        "max_pool",
-        _pool,
-        _max_pool_compute,
-        _pool_work,
-        _WINDOW,
-        statistics=lambda types, values: 8 * _pool(types, values)[0].elements,  # Positions of the maxima, in int64.
-        gradient=lambda back: [back.one("max_pool_grad", *back.inputs, back.gradient, **back.values)],
-    ),
-    Operator("max_pool_grad", _max_pool_grad, _max_pool_grad_compute, _pool_grad_work, _WINDOW),
+    *with_gradient(_MAX_POOL, range(1), _max_pool_grad_compute, _pool_grad_work, of="pool"),
     Operator(
         "average_pool",
         _average_pool,
