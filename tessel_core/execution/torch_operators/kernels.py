@@ -13,8 +13,8 @@ from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.arrays import rounded, wide
 from tessel_core.ir.operators.attributes import integer, integers
+from tessel_core.ir.operators.normalization import NORM_EPSILON
 from tessel_core.ir.operators.operator import Values
-from tessel_core.ir.operators.transformers import NORM_EPSILON
 from tessel_core.ir.operators.windows import with_pads, without_pads
 
 

@@ -318,10 +318,6 @@ def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [in_format(namespace(arrays[0]).where(arrays[0] > 0, arrays[1], 0), arrays[1])]
 
 
-def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [in_format((arrays[0] - arrays[1]) ** 2 / arrays[2], arrays[0])]
-
-
 def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [in_format(2 * (arrays[0] - arrays[1]) / arrays[2], arrays[0])]
 
@@ -423,7 +419,7 @@ BASIC = (
     Operator(
         "loss",
         _loss,
-        _loss_compute,
+        lambda arrays, values: [in_format((arrays[0] - arrays[1]) ** 2 / arrays[2], arrays[0])],
         elementwise_work(3.0),
         gradient=lambda back: [back.one("loss_grad", *back.inputs), None, None],
         loss=True,

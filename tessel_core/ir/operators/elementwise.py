@@ -200,11 +200,6 @@ def _pow_exponent_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array
 
 
 @rounded
-def _gate_compute(x: Array, by: Array, values: Values) -> Array:
-    return x * sigmoid(namespace(x), by)
-
-
-@rounded
 def _gate_grad(x: Array, by: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     share = sigmoid(namespace(x), by)
     return dz * share, dz * x * share * (1 - share)
@@ -241,7 +236,7 @@ BINARY_GRADIENTS = (
 )
 """Gradients of elementwise operators. They have the output's shape and are not yet summed over repeated axes."""
 
-_GATE = Operator("gate", alike, _gate_compute, elementwise_work(5.0))
+_GATE = Operator("gate", alike, rounded(lambda x, by, values: x * sigmoid(namespace(x), by)), elementwise_work(5.0))
 
 ELEMENTWISE = (
     *UNARY,

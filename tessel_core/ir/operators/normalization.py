@@ -20,6 +20,8 @@ from tessel_core.ir.operators.rules import (
 )
 from tessel_core.ir.types import TensorType
 
+NORM_EPSILON = 1e-5
+"""Number added to the variance by `layer_norm` [Radford 2019, GPT-2's published code]."""
 RMS_EPSILON = 1e-6
 """Number added to the mean square before its root is taken [Zhang 2019; Touvron 2023, LLaMA's published code]."""
 
@@ -74,6 +76,25 @@ def _layer_normalization_gradients(back: Reverse) -> list[int | None]:
     return [*found, *(summed_to(back, back.gradient, 2) for _ in back.inputs[2:])]
 
 
+def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, scale, shift = together(types, 3)
+    fits = len(x.shape) > 0 and scale == shift == x.shaped(x.shape[-1:])
+    need(fits, f"needs [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
+    return (x,)
+
+
+@rounded
+def _layer_norm_compute(x: Array, scale: Array, shift: Array, values: Values) -> Array:
+    return _normal(x, (-1,), NORM_EPSILON)[0] * scale + shift
+
+
+@rounded
+def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    normal, deviation = _normal(x, (-1,), NORM_EPSILON)
+    by_input = _normal_slope(normal, deviation, dz * scale, (-1,))
+    return by_input, _summed_like(dz * normal, scale), _summed_like(dz, scale)
+
+
 def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, scale = together(types, 2)
     fits = len(x.shape) > 0 and scale == x.shaped(x.shape[-1:])
@@ -83,11 +104,6 @@ def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _root(x: Array) -> Array:
     return namespace(x).sqrt(mean_of(x**2, (-1,), True) + RMS_EPSILON)
-
-
-@rounded
-def _rms_norm_compute(x: Array, scale: Array, values: Values) -> Array:
-    return x / _root(x) * scale
 
 
 @rounded
@@ -174,9 +190,21 @@ _NORMS = (
     ),
     with_gradient(
         Operator(
+            "layer_norm",
+            _layer_norm,
+            _layer_norm_compute,
+            elementwise_work(8.0),
+            statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
+        ),
+        (0, 1, 1),
+        _layer_norm_grad_compute,
+        elementwise_work(16.0),
+    ),
+    with_gradient(
+        Operator(
             "rms_norm",
             _rms_norm,
-            _rms_norm_compute,
+            rounded(lambda x, scale, values: x / _root(x) * scale),
             elementwise_work(4.0),
             statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # Roots of mean squares, fp32.
         ),
@@ -208,8 +236,8 @@ _NORMS = (
 NORMALIZATION = tuple(norm for norm, _ in _NORMS)
 """Operators of normalization.
 
-`layer_normalization` normalizes over any axes with any epsilon. The operator `layer_norm` in the module `transformers`
-normalizes over the last axis with a fixed epsilon. `rms_norm` also normalizes over the last axis [Zhang 2019].
+`layer_normalization` normalizes over any axes with any epsilon. `layer_norm` normalizes over the last axis with a fixed
+epsilon. `rms_norm` also normalizes over the last axis [Zhang 2019].
 `batch_norm` gets the statistics as inputs, as in inference, and `batch_norm_training` computes them from the batch.
 """
 

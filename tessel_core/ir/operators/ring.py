@@ -15,13 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.ir.operators.arrays import in_format, namespace, wide
-from tessel_core.ir.operators.attention import (
-    attention_types,
-    capped_scores,
-    columns_of,
-    in_groups,
-    slope_of_cap,
-)
+from tessel_core.ir.operators.attention import attention_types, capped_scores, columns_of, in_groups, slope_of_cap
 from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need
 from tessel_core.ir.operators.rules import count, elementwise_work, moved, same_device

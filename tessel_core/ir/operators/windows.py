@@ -145,16 +145,6 @@ def _conv_grad_compute(x: Array, w: Array, dz: Array, values: Values) -> tuple[A
     return _input_slope(w, dz, x.shape[2:], values), _weight_slope(x, dz, tuple(w.shape[2:]), values)
 
 
-@rounded
-def _conv_input_grad_compute(w: Array, dz: Array, values: Values) -> Array:
-    return _input_slope(w, dz, integers(values, "sizes"), values)
-
-
-@rounded
-def _conv_weight_grad_compute(x: Array, dz: Array, values: Values) -> Array:
-    return _weight_slope(x, dz, integers(values, "kernel"), values)
-
-
 def _conv_gradients(back: Reverse) -> list[int | None]:
     """Gradient rule of `conv`. One operation computes both gradients.
 
@@ -305,14 +295,14 @@ WINDOWS = (
     Operator(
         "conv_input_grad",
         _conv_input_grad,
-        _conv_input_grad_compute,
+        rounded(lambda w, dz, values: _input_slope(w, dz, integers(values, "sizes"), values)),
         lambda types, outputs, values: Work(_product_flops(types[1], types[0]), moved(types, outputs)),
         (*_CONV, "sizes"),
     ),
     Operator(
         "conv_weight_grad",
         _conv_weight_grad,
-        _conv_weight_grad_compute,
+        rounded(lambda x, dz, values: _weight_slope(x, dz, integers(values, "kernel"), values)),
         lambda types, outputs, values: Work(_product_flops(types[1], outputs[0]), moved(types, outputs)),
         (*_CONV, "kernel"),
     ),

@@ -16,7 +16,7 @@ from tessel_core.ir.program import Attributes, Op, Program
 
 POINTWISE = frozenset(
     {each.kind for each in ELEMENTWISE}
-    | {"add", "bias", "residual", "relu", "relu_grad", "gelu", "gelu_grad", "rotary", "loss", "loss_grad", "identity"}
+    | {"add", "bias", "residual", "relu", "relu_grad", "rotary", "loss", "loss_grad", "identity"}
 )
 """Operators with outputs whose elements depend on one element of each input.
 
@@ -25,7 +25,7 @@ A later kernel may recompute such outputs.
 FUSIBLE = (
     POINTWISE
     | {each.kind for each in (*REDUCTIONS, *REDUCTION_GRADIENTS, *NORMALIZATION, *NORMALIZATION_GRADIENTS)}
-    | {"layer_norm", "layer_norm_grad", "bias_grad", "cross_entropy", "cross_entropy_grad"}
+    | {"bias_grad", "cross_entropy", "cross_entropy_grad"}
     | {"concat", "split", "split_at", "part", "pad", "expand", "transpose", "roll", "strided_slice", "unpack_qkv"}
     | {"pack_qkv", "strided_slice_grad"}
 )

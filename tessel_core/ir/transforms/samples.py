@@ -228,7 +228,7 @@ def _padded(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys((each.kind for each in (*UNARY, *BINARY)), _broadcast),
-    **dict.fromkeys(("add", "relu", "gelu", "where", "cast"), _broadcast),
+    **dict.fromkeys(("add", "relu", "where", "cast"), _broadcast),
     "matmul": _matmul,
     "gemm": _gemm,
     **dict.fromkeys(("softmax", "log_softmax", "strided_slice", "roll"), _not_along_axes),
