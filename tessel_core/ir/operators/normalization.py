@@ -84,11 +84,6 @@ def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 @rounded
-def _layer_norm_compute(x: Array, scale: Array, shift: Array, values: Values) -> Array:
-    return _normal(x, (-1,), NORM_EPSILON)[0] * scale + shift
-
-
-@rounded
 def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     normal, deviation = _normal(x, (-1,), NORM_EPSILON)
     by_input = _normal_slope(normal, deviation, dz * scale, (-1,))
@@ -192,7 +187,7 @@ _NORMS = (
         Operator(
             "layer_norm",
             _layer_norm,
-            _layer_norm_compute,
+            rounded(lambda x, scale, shift, values: _normal(x, (-1,), NORM_EPSILON)[0] * scale + shift),
             elementwise_work(8.0),
             statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
         ),
