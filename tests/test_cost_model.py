@@ -15,11 +15,10 @@ from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind
 from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, kind_fit, rates_of
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.costs.robust_fit import minimize
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import read_with
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph, PeakRate
-from tessel_core.simulation.calibrate import run_seconds
+from tools.calibrate import run_seconds
 from tools.cost_figures import peers_table, unseen_hidden
 from tools.cost_fitting import fit_all
 from tools.cost_report import kinds_section, shipped_sections
@@ -27,6 +26,7 @@ from tools.cost_rows import is_long, layer_errors, predicted
 from tools.gpt_layer import layer_cost
 from tools.measured_rows import KINDS as KINDS_WITH_ROWS
 from tools.measured_rows import fit_kind, kind_rates, measured_runs, unseen
+from tools.robust_fit import minimize
 
 REPORT = Path(__file__).resolve().parent.parent / "docs" / "cost_model.md"
 ONE = H200.device("gpu0")

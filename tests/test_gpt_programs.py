@@ -23,7 +23,6 @@ from helpers.programs import (
 from helpers.seeds import one_in
 
 from tessel_core.costs.devices import H200
-from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
 from tessel_core.ir import read_program
 from tessel_core.ir.distributed import Distributed
@@ -40,6 +39,7 @@ from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import MeshCosts
+from tools.h200_rows import rows
 
 TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2}
 

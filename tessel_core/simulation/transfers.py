@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from typing import Protocol
 
-import numpy as np
-
 from tessel_core.costs.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -22,7 +20,6 @@ from tessel_core.costs.collectives import (
     Collective,
     ring_pairs,
 )
-from tessel_core.errors import InputError
 from tessel_core.ir.operators.operator import Types
 from tessel_core.model import Link
 
@@ -173,15 +170,6 @@ _PATTERNS: Mapping[str, Rule] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AllreduceRow:
-    """One measurement of an all-reduce: number of devices, bytes on each device, and seconds."""
-
-    devices: int
-    bytes: float
-    seconds: float
-
-
 @dataclass(frozen=True)
 class AllreduceFit:
     """Duration of an all-reduce among n devices: a_n · bytes + b · n + c seconds [Santhanam 2021, section 4.3]."""
@@ -203,43 +191,3 @@ class AllreduceFit:
         """Return the transfer with the measured latency and bandwidth."""
         bandwidth = transfer.amount / (self.per_byte[devices] * amount) if amount else transfer.bandwidth
         return replace(transfer, latency=self.start(devices), bandwidth=bandwidth)
-
-
-def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
-    """Fit the coefficients by least squares of relative errors.
-
-    b and c are at least 0. If all measurements have the same number of devices, b is 0.
-
-    Raises InputError if there are fewer than two numbers of bytes for a number of devices, or if more bytes do not take
-    longer.
-    """
-    groups = sorted({row.devices for row in rows})
-    if not groups:
-        raise InputError("allreduce", "has no measured rows")
-    for group in groups:
-        if len({row.bytes for row in rows if row.devices == group}) < 2:
-            raise InputError(f"allreduce of {group} devices", "needs measurements of at least two sizes")
-    starts = [1, 0] if len(groups) > 1 else [0]
-    while True:
-        slopes, found = _solved(rows, groups, starts)
-        negative = [name for name, value in zip(starts, found, strict=True) if value < 0]
-        if not negative:
-            break
-        starts = [name for name in starts if name not in negative]
-    for group, slope in zip(groups, slopes, strict=True):
-        if slope <= 0:
-            raise InputError(f"allreduce of {group} devices", "must take longer for more bytes")
-    known = dict(zip(starts, found, strict=True))
-    return AllreduceFit(dict(zip(groups, slopes, strict=True)), known.get(1, 0.0), known.get(0, 0.0))
-
-
-def _solved(
-    rows: Sequence[AllreduceRow], groups: Sequence[int], powers: Sequence[int]
-) -> tuple[list[float], list[float]]:
-    """Return the slope for each number of devices, and the coefficients of `powers` of the number of devices."""
-    columns = [[row.bytes * (row.devices == group) / row.seconds for row in rows] for group in groups]
-    columns += [[row.devices**power / row.seconds for row in rows] for power in powers]
-    matrix = np.array(columns).T
-    size = np.linalg.norm(matrix, axis=0)  # Bytes and seconds differ by many orders of magnitude.
-    found = (np.linalg.lstsq(matrix / size, np.ones(len(rows)), rcond=None)[0] / size).tolist()
-    return found[: len(groups)], found[len(groups) :]
