@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 import pytest
 from helpers.programs import random_inputs
 from helpers.terminal import Tessel, terminal
+from helpers.training import mlp_training
 
 from tessel_core.costs.costed import operator_terms
 from tessel_core.costs.devices import H100, H200
@@ -27,7 +28,7 @@ from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.types import TensorType
 from tessel_core.ir.verify import verify
 from tessel_core.model import Operator
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.simulation import simulate
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.evaluation import Configuration, evaluate

@@ -21,6 +21,7 @@ from helpers.programs import (
     uniform_workers,
 )
 from helpers.seeds import one_in
+from helpers.training import gpt_training
 
 from tessel_core.costs.devices import H200
 from tessel_core.errors import InputError
@@ -34,7 +35,7 @@ from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec
 from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.programs import gpt_inputs, optimizer_inputs, random_inputs, same_meaning
 from helpers.seeds import seeds
+from helpers.training import mlp_training
 
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import find_mesh
@@ -21,7 +22,7 @@ from tessel_core.model import Communication, DeviceMesh, Placement, Schedule, Tr
 from tessel_core.networks.gpt import GptSpec, gpt_forward
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS, build_graph, network_program
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.planning.placed_program import placed_program

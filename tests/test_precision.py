@@ -9,6 +9,7 @@ import pytest
 from helpers.decoders import weights
 from helpers.programs import gpt_inputs, same_meaning, small_gpt
 from helpers.terminal import Tessel, terminal
+from helpers.training import gpt_training
 
 from tessel_core.costs.devices import H100
 from tessel_core.costs.fit import h200_fit
@@ -22,7 +23,6 @@ from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.precision import Fp8Linears
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.types import TensorType
-from tessel_core.networks.gpt import gpt_training
 from tessel_core.networks.llama import LlamaSpec, llama
 from tessel_core.networks.moe import MoeSpec, moe
 from tessel_core.simulation.costs import MeshCosts, formula
