@@ -17,7 +17,16 @@ from tessel_core.ir.operators.communication import OVER, check_complete, more_de
 from tessel_core.ir.operators.functions import sigmoid
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
-from tessel_core.ir.operators.rules import copying, count, moved, no_work, read_work, same_device, with_gradient
+from tessel_core.ir.operators.rules import (
+    copying,
+    count,
+    moved,
+    no_work,
+    read_work,
+    same_device,
+    together,
+    with_gradient,
+)
 from tessel_core.ir.types import TensorType
 
 _SCORES = ("softmax", "sigmoid")
@@ -95,9 +104,7 @@ def _pairs(choice: TensorType) -> int:
 
 
 def _dispatch(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    x, choice = types
+    x, choice = together(types, 2)
     need(x.shape[:-1] == choice.shape[:-1], f"needs rows [.., n] and their experts [.., top], got {x} and {choice}")
     if "imbalance" in values:
         need(number(values, "imbalance") >= 1, f"imbalance must be at least 1, got {values['imbalance']}")
@@ -129,9 +136,7 @@ def _dispatch_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    rows, choice, share = types
+    rows, choice, share = together(types, 3)
     (made,) = _dispatch_grad((choice, rows), values)
     need(
         share.shape == choice.shape and share.dtype == rows.dtype,
@@ -153,9 +158,7 @@ def _combine_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    rows, choice, w = types
+    rows, choice, w = together(types, 3)
     fits = len(rows.shape) == 2 and len(w.shape) == 3 and rows.shape == (_pairs(choice), w.shape[1])
     need(
         fits and rows.dtype == w.dtype, f"needs rows [n, k], their experts and weights [experts, k, m], got {rows}, {w}"
