@@ -12,7 +12,7 @@ from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.formats import CAST_BYTES, CASTS, FORMAT, FUSED, OPERANDS, SCALED_CAST_BYTES
 from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
 from tessel_core.ir.operators.reductions import REDUCTION_GRADIENTS, REDUCTIONS
-from tessel_core.ir.program import Attributes, Op, Program
+from tessel_core.ir.program import Op, Program
 
 POINTWISE = frozenset(
     {each.kind for each in ELEMENTWISE}
@@ -104,9 +104,9 @@ class _Fusion:
 
         def priced(i: int, op: Op) -> Op:
             if i in self.kernel:
-                return _with(op, FUSED, self._fused_attribute(i, op, known[self.kernel[i]]))
+                return op.with_attributes(**{FUSED: self._fused_attribute(i, op, known[self.kernel[i]])})
             if FORMAT in dict(op.attributes):
-                return _with(op, CASTS, self._casts_attribute(i, op, cast, scaled))
+                return op.with_attributes(**{CASTS: self._casts_attribute(i, op, cast, scaled)})
             return op
 
         return replace(self._program, ops=tuple(priced(i, op) for i, op in enumerate(self._program.ops)))
@@ -231,8 +231,3 @@ def _without_views(program: Program) -> list[int]:
         if _is_view(program, op):
             base[op.outputs[0]] = base[op.inputs[0]]
     return base
-
-
-def _with(op: Op, name: str, value: tuple[int, ...]) -> Op:
-    attributes: Attributes = tuple(sorted((*op.attributes, (name, value))))
-    return replace(op, attributes=attributes)
