@@ -41,30 +41,15 @@ class Wiring(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
-    """A transfer of `amount` bytes over parallel paths with a total of `bandwidth` bytes per second."""
+class Transfer(Collective):
+    """A transfer, or a collective of known devices."""
 
-    latency: float
-    """Seconds before the first byte arrives."""
-    amount: float
-    """Bytes that pass each link of the paths, summed over parallel paths."""
-    bandwidth: float
-    """Bytes per second of all parallel paths together."""
-    devices: tuple[int, ...]
+    devices: tuple[int, ...] = ()
     """Devices that the transfer keeps busy."""
     pairs: Pairs = ()
     """Neighbouring devices on a path that is not a ring."""
     by_node: tuple[tuple[int, ...], ...] = ()
     """Devices of a ring, grouped by node."""
-    rails: int = 1
-    """Number of parallel paths."""
-    tree: bool = False
-    """Whether the latency is that of a tree instead of a ring."""
-
-    @property
-    def seconds(self) -> float:
-        """Duration in seconds: latency + amount / bandwidth."""
-        return self.latency + self.amount / self.bandwidth
 
     @property
     def all_pairs(self) -> Pairs:
@@ -92,9 +77,8 @@ def _collective(pattern: str) -> Rule:
         if sum(map(len, by_node)) < 2:
             return ()
         found = wiring.collective(pattern, tuple(device for node in by_node for device in node), amount)
-        rings = tuple(map(tuple, by_node))
-        moved = found.latency, found.amount, found.bandwidth
-        return (Transfer(*moved, devices, by_node=rings, rails=found.rails, tree=found.tree),)
+        moved = found.amount, found.bandwidth, found.latency, found.rails, found.tree
+        return (Transfer(*moved, devices, by_node=tuple(map(tuple, by_node))),)
 
     return transfers
 
@@ -111,9 +95,8 @@ def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer,
     )  # With experts, devices may send and receive different numbers of bytes.
     found = wiring.collective(ALL_TO_ALL, workers, amount)
     paths = round(found.amount * len(workers) / amount) if amount else 1
-    return (
-        Transfer(found.latency, found.amount, found.bandwidth, devices, tuple(permutations(workers, 2)), rails=paths),
-    )
+    moved = found.amount, found.bandwidth, found.latency, paths
+    return (Transfer(*moved, devices=devices, pairs=tuple(permutations(workers, 2))),)
 
 
 def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
@@ -127,7 +110,7 @@ def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]
     if not links:
         return ()
     latency, slowest = sum(link.latency for link in links), min(link.bandwidth for link in links)
-    return (Transfer(latency, types[0].bytes, slowest, devices, pairs),)
+    return (Transfer(types[0].bytes, slowest, latency, devices=devices, pairs=pairs),)
 
 
 def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
@@ -142,7 +125,7 @@ def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ..
         pair = (part.device, one) if gathers else (one, part.device)
         link = wiring.link(*pair)
         if link is not None:
-            found.append(Transfer(link.latency, part.bytes, link.bandwidth, pair, (pair,)))
+            found.append(Transfer(part.bytes, link.bandwidth, link.latency, devices=pair, pairs=(pair,)))
     return tuple(found)
 
 
@@ -155,7 +138,7 @@ def _shift(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]
         return ()
     latency, slowest = max(link.latency for link in links), min(link.bandwidth for link in links)
     amount = sum(each.bytes for each in types if each.device == devices[0])
-    return (Transfer(latency, amount, slowest, devices, pairs),)
+    return (Transfer(amount, slowest, latency, devices=devices, pairs=pairs),)
 
 
 _PATTERNS: Mapping[str, Rule] = {
