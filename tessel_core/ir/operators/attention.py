@@ -10,7 +10,8 @@ from tessel_core.ir.operators.arrays import in_format, namespace, wide
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.dropout import check_dropout, kept_columns
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need
-from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together, with_gradient
+from tessel_core.ir.operators.rules import count, same, together, with_gradient
+from tessel_core.ir.operators.work import copying, moved, no_work
 from tessel_core.ir.types import TensorType
 
 

@@ -8,7 +8,8 @@ from tessel_core.ir.operators.arrays import namespace, rounded
 from tessel_core.ir.operators.attention import check_mask, seen_scores, softmax_of
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, need
-from tessel_core.ir.operators.rules import alike, elementwise_work, moved, one, together, with_gradient
+from tessel_core.ir.operators.rules import alike, one, together, with_gradient
+from tessel_core.ir.operators.work import elementwise_work, moved
 from tessel_core.ir.types import TensorType
 
 SCORES, SUM_OF_KEYS, SUM_OF_QUERIES = "btghd,bkgd->bghtk", "bghtk,bkgd->btghd", "bghtk,btghd->bkgd"

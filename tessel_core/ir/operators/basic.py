@@ -11,24 +11,19 @@ from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, 
 from tessel_core.ir.operators.rules import (
     alike,
     broadcast,
-    copying,
-    copying_part,
     count,
-    elementwise_work,
     joined,
     joined_parts,
-    moved,
-    no_work,
     one,
     padded_part,
     part_of,
     passed_on,
-    read_work,
     same_device,
     summed_to,
     together,
     with_gradient,
 )
+from tessel_core.ir.operators.work import copying, copying_part, elementwise_work, moved, no_work, read_work
 from tessel_core.ir.types import TensorType
 
 

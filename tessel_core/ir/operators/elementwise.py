@@ -23,17 +23,8 @@ from tessel_core.ir.operators.operator import (
     Values,
     need,
 )
-from tessel_core.ir.operators.rules import (
-    alike,
-    broadcast,
-    copying,
-    count,
-    elementwise_work,
-    joined,
-    one,
-    summed_to,
-    with_gradient,
-)
+from tessel_core.ir.operators.rules import alike, broadcast, count, joined, one, summed_to, with_gradient
+from tessel_core.ir.operators.work import copying, elementwise_work
 from tessel_core.ir.types import REAL, WIDTHS, TensorType
 
 

@@ -17,16 +17,8 @@ from tessel_core.ir.operators.communication import OVER, check_complete, more_de
 from tessel_core.ir.operators.functions import sigmoid
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
-from tessel_core.ir.operators.rules import (
-    copying,
-    count,
-    moved,
-    no_work,
-    read_work,
-    same_device,
-    together,
-    with_gradient,
-)
+from tessel_core.ir.operators.rules import count, same_device, together, with_gradient
+from tessel_core.ir.operators.work import copying, moved, no_work, read_work
 from tessel_core.ir.types import TensorType
 
 _SCORES = ("softmax", "sigmoid")

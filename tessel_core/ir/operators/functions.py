@@ -16,7 +16,8 @@ import numpy as np
 from tessel_core.ir.operators.arrays import in_format, namespace, rounded, wide
 from tessel_core.ir.operators.attributes import number
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need
-from tessel_core.ir.operators.rules import alike, elementwise_work, one
+from tessel_core.ir.operators.rules import alike, one
+from tessel_core.ir.operators.work import elementwise_work
 from tessel_core.ir.types import TensorType
 
 Function = Callable[..., Array]

@@ -9,15 +9,8 @@ from tessel_core.ir.operators.arrays import in_format, namespace, rounded, wide
 from tessel_core.ir.operators.attributes import axes_of, number
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need
 from tessel_core.ir.operators.reductions import mean_of, sum_of
-from tessel_core.ir.operators.rules import (
-    broadcast,
-    elementwise_work,
-    read_work,
-    same_device,
-    summed_to,
-    together,
-    with_gradient,
-)
+from tessel_core.ir.operators.rules import broadcast, same_device, summed_to, together, with_gradient
+from tessel_core.ir.operators.work import elementwise_work, read_work
 from tessel_core.ir.types import TensorType
 
 NORM_EPSILON = 1e-5

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from tessel_core.ir.operators.arrays import in_format, namespace, rounded, wide
 from tessel_core.ir.operators.attributes import axes_of, integer
 from tessel_core.ir.operators.operator import Array, Arrays, GradientRule, Operator, Reverse, Types, Values, need
-from tessel_core.ir.operators.rules import alike, count, elementwise_work, kept, one, read_work, spread
+from tessel_core.ir.operators.rules import alike, count, kept, one, spread
+from tessel_core.ir.operators.work import elementwise_work, read_work
 from tessel_core.ir.types import TensorType
 
 _ALONG = ("axes", "keep")

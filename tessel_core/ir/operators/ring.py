@@ -18,7 +18,8 @@ from tessel_core.ir.operators.arrays import in_format, namespace, wide
 from tessel_core.ir.operators.attention import attention_types, capped_scores, columns_of, in_groups, slope_of_cap
 from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need
-from tessel_core.ir.operators.rules import count, elementwise_work, moved, together
+from tessel_core.ir.operators.rules import count, together
+from tessel_core.ir.operators.work import elementwise_work, moved
 from tessel_core.ir.types import TensorType, places_here, wide_format
 
 

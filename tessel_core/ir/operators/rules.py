@@ -1,4 +1,4 @@
-"""Rules that operators share for shapes, gradients and work."""
+"""Rules that operators share for shapes and gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import axes_of, axis_of
-from tessel_core.ir.operators.operator import Compute, Operator, Reverse, Types, Values, Work, WorkRule, need
+from tessel_core.ir.operators.operator import Compute, Operator, Reverse, Types, Values, WorkRule, need
 from tessel_core.ir.types import TensorType
 
 
@@ -174,39 +174,3 @@ def joined_parts(back: Reverse) -> list[int | None]:
             padded = padded_part(back, gradient, back.types[0], axis, sum(sizes[:place]), sizes[place])
             whole = padded if whole is None else back.one("add", whole, padded)
     return [whole]
-
-
-def moved(types: Types, outputs: Types) -> float:
-    """Return the total bytes of all inputs and outputs."""
-    return float(sum(each.bytes for each in (*types, *outputs)))
-
-
-def elementwise_work(flops: float = 1.0) -> WorkRule:
-    """Return a work rule: `flops` FLOPs per element of the first output.
-
-    Each input is read and each output written once.
-    """
-    return lambda types, outputs, values: Work(flops * outputs[0].elements, moved(types, outputs))
-
-
-def read_work(flops: float) -> WorkRule:
-    """Return a work rule: `flops` FLOPs per element of the first input.
-
-    Each input is read and each output written once.
-    """
-    return lambda types, outputs, values: Work(flops * types[0].elements, moved(types, outputs))
-
-
-def no_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: nothing to compute, nothing moved."""
-    return Work()
-
-
-def copying_part(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: no FLOPs. The bytes of the output are read and written."""
-    return Work(0.0, moved(outputs, outputs))
-
-
-def copying(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: no FLOPs. Inputs are read and outputs are written once."""
-    return Work(0.0, moved(types, outputs))

@@ -12,7 +12,8 @@ from tessel_core.ir.operators.attributes import axis_of, integer, number
 from tessel_core.ir.operators.formats import FUSED
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
-from tessel_core.ir.operators.rules import elementwise_work, one, read_work, together, with_gradient
+from tessel_core.ir.operators.rules import one, together, with_gradient
+from tessel_core.ir.operators.work import elementwise_work, read_work
 from tessel_core.ir.types import TensorType, places_here
 
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from tessel_core.ir.operators.arrays import in_dtype, in_format, namespace, wide
 from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
-from tessel_core.ir.operators.rules import moved, read_work, together
+from tessel_core.ir.operators.rules import together
+from tessel_core.ir.operators.work import moved, read_work
 from tessel_core.ir.types import TensorType, check_real, wide_format
 
 SCORES = 3

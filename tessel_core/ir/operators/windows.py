@@ -17,8 +17,9 @@ from tessel_core.ir.operators.arrays import copied, equal_parts, namespace, roun
 from tessel_core.ir.operators.attributes import integer, integers
 from tessel_core.ir.operators.operator import Array, Arrays, GradientRule, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import Reduction, end_of, largest_of, mean_of
-from tessel_core.ir.operators.rules import count, moved, read_work, same_device, spread, together, with_gradient
+from tessel_core.ir.operators.rules import count, same_device, spread, together, with_gradient
 from tessel_core.ir.operators.shaping import padded
+from tessel_core.ir.operators.work import moved, read_work
 from tessel_core.ir.types import TensorType
 
 _STEPS = ("dilations", "pads", "strides")
