@@ -11,7 +11,7 @@ from helpers.programs import gpt_inputs, same_meaning, small_gpt
 from helpers.terminal import Tessel, terminal
 from helpers.training import gpt_training
 
-from tessel_core.costs.devices import H100
+from tessel_core.costs.devices import find_device_kind
 from tessel_core.costs.fit import h200_fit
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -29,6 +29,8 @@ from tessel_core.simulation.costs import MeshCosts, formula
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.strategy import Semantics, Strategy, build_program, simulate_strategy, why_not
+
+H100 = find_device_kind("h100")
 
 SMALL = LlamaSpec(layers=2, hidden=32, heads=4, kv_heads=2, head_size=8, inner=48, sequence=8, vocabulary=50)
 MOE = MoeSpec(layers=1, hidden=32, heads=4, kv_heads=2, head_size=8, sequence=8, vocabulary=50, experts=4, active=2)
