@@ -32,7 +32,7 @@ from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.options import config_from
 from tessel_core.placement import default_placer, find_placer, solve_placement
 from tessel_core.placement.problem import placement_problem
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning import plan_of
 from tessel_core.samples import list_meshes, load_mesh, sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler, solve_schedule
 from tessel_core.scheduling.reports import evaluate
@@ -191,7 +191,7 @@ def _plan(work: MicroBatchPlan | Placement | PlacementReport) -> MicroBatchPlan:
     placement = work.solution if isinstance(work, PlacementReport) else work
     if placement is None:
         raise InputError("report", "contains no placement to schedule")
-    return plan_of(placement, PlanOptions())
+    return plan_of(placement)
 
 
 def simulate(

@@ -13,18 +13,20 @@ from tessel_core.costs.kernels import Work
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.types import TensorType
-from tessel_core.simulation.calibrate import (
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.transfers import AllreduceFit
+from tools.calibrate import (
     COMPUTE,
     DEVICE,
     PER_OUTPUT,
     Accuracy,
+    AllreduceRow,
     KernelRun,
     calibrated,
+    fit_allreduce,
     held_out,
     run_seconds,
 )
-from tessel_core.simulation.costs import MeshCosts
-from tessel_core.simulation.transfers import AllreduceFit, AllreduceRow, fit_allreduce
 from tools.cost_fitting import fit_all, layer_runs
 from tools.cost_rows import LONG, RATES, hidden_sizes
 

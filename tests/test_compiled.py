@@ -8,9 +8,10 @@ from graphlib import TopologicalSorter
 import pytest
 from helpers.programs import random_inputs
 from helpers.terminal import Tessel, terminal
+from helpers.training import mlp_training
 
 from tessel_core.costs.costed import operator_terms
-from tessel_core.costs.devices import H100, H200
+from tessel_core.costs.devices import H200, find_device_kind
 from tessel_core.costs.fit import h200_fit
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -27,12 +28,14 @@ from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.types import TensorType
 from tessel_core.ir.verify import verify
 from tessel_core.model import Operator
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.simulation import simulate
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.strategy import Semantics, Strategy, build_program, simulate_strategy, why_not
+
+H100 = find_device_kind("h100")
 
 ROWS = TensorType("bf16", (4096, 8192), 1)
 BYTES = ROWS.bytes

@@ -11,15 +11,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tessel_core.costs.costed import operator_terms, timed
-from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind, find_device_kind, origin_of_times
+from tessel_core.costs.devices import DEVICE_KINDS, H200, DeviceKind, find_device_kind, origin_of_times
 from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, kind_fit, rates_of
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.costs.robust_fit import minimize
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import read_with
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph, PeakRate
-from tessel_core.simulation.calibrate import run_seconds
+from tools.calibrate import run_seconds
 from tools.cost_figures import peers_table, unseen_hidden
 from tools.cost_fitting import fit_all
 from tools.cost_report import kinds_section, shipped_sections
@@ -27,6 +26,9 @@ from tools.cost_rows import is_long, layer_errors, predicted
 from tools.gpt_layer import layer_cost
 from tools.measured_rows import KINDS as KINDS_WITH_ROWS
 from tools.measured_rows import fit_kind, kind_rates, measured_runs, unseen
+from tools.robust_fit import minimize
+
+H100, V100 = find_device_kind("h100"), find_device_kind("v100")
 
 REPORT = Path(__file__).resolve().parent.parent / "docs" / "cost_model.md"
 ONE = H200.device("gpu0")

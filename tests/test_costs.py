@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -12,12 +11,10 @@ from helpers.layer_sizes import layer_activation_bytes, layer_flops
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tessel_core.costs
-from tessel_core.costs.h200 import Curve, layer_parameters, rows
 from tessel_core.costs.meshes import INFINIBAND, NVLINK, all_gather_seconds, all_reduce_seconds, hop_seconds
+from tools.h200_rows import FILE, Curve, layer_parameters, rows
 
-CSV = Path(tessel_core.costs.__file__).parent / "data" / "h200_costs.csv"
-with CSV.open(encoding="utf-8") as _file:
+with FILE.open(encoding="utf-8") as _file:
     ROWS = [row for row in csv.DictReader(_file) if row["op"] != "op"]
 
 

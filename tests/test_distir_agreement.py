@@ -8,11 +8,12 @@ import pytest
 from helpers.programs import spread, uniform_mesh
 from helpers.seeds import seeds
 from helpers.slow_simulator import slowly
+from helpers.training import mlp_training
 
 from tessel_core.ir import read_program
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.distir_rules import DistIrCosts
 

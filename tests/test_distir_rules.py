@@ -9,6 +9,7 @@ import pytest
 from helpers.programs import small_gpt, spread, uniform_mesh
 from helpers.seeds import one_in
 from helpers.slow_simulator import slowly
+from helpers.training import gpt_training
 
 from tessel_core.ir import read_program
 from tessel_core.ir.operators import OPERATORS
@@ -16,7 +17,7 @@ from tessel_core.ir.program import AttributeValue, Program
 from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.ir.types import TensorType
-from tessel_core.networks.gpt import gpt_decode, gpt_inference, gpt_training
+from tessel_core.networks.gpt import gpt_decode, gpt_inference
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.distir_rules import RULES, DistIrCosts
 

@@ -14,7 +14,8 @@ from helpers.simulator import peaks, runs_of
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, export_for, export_schedule, find_export
 from tessel_core.formats import read_schedule
-from tessel_core.formats.tessel_json import read_tessel_json
+from tessel_core.formats.fields import read_with
+from tessel_core.formats.tessel_json import tessel_json_from
 from tessel_core.model import ScheduleReport
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule
@@ -81,7 +82,7 @@ def test_what_can_be_read_back_is_the_same_schedule(sample: str) -> None:
     splits = any(block.kind not in ("forward", "backward") for block in schedule.plan.blocks)
     assert bool(EXPORTS["tessel"].objection(schedule)) == splits
     if not splits:
-        again = read_tessel_json(exported("tessel", sample))
+        again = read_with(tessel_json_from, exported("tessel", sample), "a file")
         assert peaks(again.plan, runs_of(again)) == peaks(without_static_memory(sample), runs_of(schedule))
         assert sorted(again.start.tolist()) == sorted(schedule.start.tolist())
 

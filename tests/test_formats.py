@@ -22,9 +22,10 @@ from tessel_core.formats import (
     files as files_module,
 )
 from tessel_core.formats import plan_text, read_file, read_plan, read_schedule, schedule_text, write_file
+from tessel_core.formats.fields import read_with
 from tessel_core.formats.files import read_text
 from tessel_core.formats.schedule_file import ScheduleFile
-from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text
+from tessel_core.formats.tessel_json import tessel_json_from, tessel_json_text
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule, SolveReport, Status
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule
@@ -106,9 +107,9 @@ def test_tessel_s_own_json_reads_back_what_it_can_hold(name: str):
     plan = load_sample(name)
     schedule = solve_schedule("sequential", plan.with_capacity(None), 3).solution
     assert schedule is not None
-    again = read_tessel_json(tessel_json_text(schedule).encode())
+    again = read_with(tessel_json_from, tessel_json_text(schedule).encode(), "a file")
     assert held_by(again) == held_by(schedule)
-    assert held_by(read_tessel_json(tessel_json_text(again).encode())) == held_by(schedule)
+    assert held_by(read_with(tessel_json_from, tessel_json_text(again).encode(), "a file")) == held_by(schedule)
     known = [again.plan.block_index(f"{block.kind.value[0].upper()}{b}") for b, block in enumerate(plan.blocks)]
     for before, after, _ in plan.arcs:
         assert again.plan.ancestors[known[after]] >> known[before] & 1
@@ -129,7 +130,7 @@ def test_tessel_s_own_json_is_read_in_both_spellings(kinds: tuple[str, str]):
         {"mid": 0, "span": 3, "memory": -1.0, "btype": kinds[1], "gid": 2, "step": 1, "device": [0, 1]},
     ]
     document = {"ndevs": 2, "blocks": blocks, "repetend": [0, 4], "note": "other keys are ignored"}
-    schedule = read_tessel_json(json.dumps(document).encode())
+    schedule = read_with(tessel_json_from, json.dumps(document).encode(), "a file")
     assert held_by(schedule) == [(0, 0, "forward", (0, 1), 1, 1), (1, 0, "backward", (0, 1), 3, -1)]
     assert schedule.plan.dependencies == (Dependency("F7", "B2"),)
     assert [device.memory_capacity for device in schedule.plan.devices] == [None, None]
@@ -208,7 +209,7 @@ def test_the_good_documents_are_good():
     assert plan.devices[1] == PlanDevice("gpu1", None, 0)
     assert (plan.blocks[1].memory, plan.dependencies[1].lag) == (0, 0)
     assert read_schedule(json.dumps(SCHEDULE).encode()).schedule.makespan == 5
-    assert read_tessel_json(json.dumps(TESSEL).encode()).makespan == 3
+    assert read_with(tessel_json_from, json.dumps(TESSEL).encode(), "a file").makespan == 3
     assert read_text(b"\xef\xbb\xbf" + json.dumps(PLAN).encode(), "with a byte order mark") == plan
 
 
@@ -376,7 +377,7 @@ GOOD = json.dumps(PLAN)
     ids=lambda value: repr(value)[:40],
 )
 def test_what_is_no_document_at_all_is_said_in_one_sentence(data: bytes, why: str):
-    for read in (read_text, read_plan, read_schedule, read_tessel_json):
+    for read in (read_text, read_plan, read_schedule):
         with pytest.raises(InputError) as raised:
             read(data, "my file")
         assert str(raised.value).startswith("my file: ")

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessel_core.costs.costed import CostOptions, costed
-from tessel_core.costs.h200 import layer_parameters
 from tessel_core.costs.meshes import NVLINK, all_reduce_seconds, find_mesh
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
@@ -21,6 +20,7 @@ from tessel_core.networks.graphs.table import build_graph
 from tessel_core.networks.layer_costs import layer_parts
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
+from tools.h200_rows import layer_parameters
 
 PEAK = 989e12
 """Dense bf16 FLOP/s [NVIDIA H200 data sheet]."""

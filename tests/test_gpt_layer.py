@@ -9,9 +9,9 @@ from helpers.layer_sizes import layer_activation_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
 from tools.gpt_layer import MIB, Block, CachingAllocator, GptLayer, layer_cost
+from tools.h200_rows import rows
 
 
 def test_sizes_of_layers():

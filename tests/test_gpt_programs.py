@@ -21,9 +21,9 @@ from helpers.programs import (
     uniform_workers,
 )
 from helpers.seeds import one_in
+from helpers.training import gpt_training
 
 from tessel_core.costs.devices import H200
-from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
 from tessel_core.ir import read_program
 from tessel_core.ir.distributed import Distributed
@@ -35,11 +35,12 @@ from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec
 from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import MeshCosts
+from tools.h200_rows import rows
 
 TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2}
 

@@ -14,6 +14,7 @@ from helpers.blocks import near_every_operation
 from helpers.programs import gpt_parameters, optimizer_inputs, same_meaning
 from helpers.seeds import one_in
 from helpers.terminal import Tessel, terminal
+from helpers.training import gpt_training
 
 from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
@@ -24,7 +25,7 @@ from tessel_core.ir.transforms.expansion import expanded
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
-from tessel_core.networks.gpt import GptSpec, gpt_decode, gpt_spec, gpt_training
+from tessel_core.networks.gpt import GptSpec, gpt_decode, gpt_spec
 from tessel_core.simulation import simulate
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import find_family

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.gradients import check_gradients, example, trained
 from helpers.programs import gpt_inputs, random_inputs, same_meaning, small_gpt, spread
+from helpers.training import gpt_training
 
 from tessel_core.errors import InputError
 from tessel_core.ir.definition import Definition
@@ -18,7 +19,7 @@ from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import TensorType
 from tessel_core.ir.verify import verify
-from tessel_core.networks.gpt import gpt_forward, gpt_inference, gpt_training
+from tessel_core.networks.gpt import gpt_forward, gpt_inference
 from tessel_core.networks.mlp import MlpSpec, mlp_forward
 
 POSITIVE = {"batch_norm", "log", "pow", "sqrt"}

@@ -5,21 +5,19 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import fields, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-import tessel_core.costs
 from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.table import GRAPHS, build_graph, network_of
 from tessel_core.options import Option, options_of
+from tools.h200_rows import FILE
 
-CSV = Path(tessel_core.costs.__file__).parent / "data" / "h200_costs.csv"
 PRESETS = [(family.name, preset) for family in GRAPHS.values() for preset in family.presets]
 every_preset = pytest.mark.parametrize(("family", "preset"), PRESETS)
 BLOCK_ROUNDING = 2**20 + 2**10
@@ -45,7 +43,7 @@ def measured_layers() -> list[tuple[tuple[int, ...], int, int, int]]:
 
     A shape is (batch, sequence, hidden, heads, tensor-parallel degree).
     """
-    with CSV.open(encoding="utf-8") as file:
+    with FILE.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["op"] == "layer_fwd"]
     extras = [json.loads(row["extra"]) for row in rows]
     shapes = [tuple(map(int, row["shape"].split("x"))) for row in rows]

@@ -12,6 +12,7 @@ from helpers.programs import spread
 from helpers.schedules import any_schedule
 from helpers.seeds import one_in, seeds
 from helpers.terminal import Tessel, terminal
+from helpers.training import gpt_training
 from test_networks import tiny
 
 from tessel_core.deadlock import (
@@ -34,7 +35,7 @@ from tessel_core.ir.text import program_text
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import Schedule
-from tessel_core.networks.gpt import GptSpec, gpt_training
+from tessel_core.networks.gpt import GptSpec
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.registry import NoOptions
 from tessel_core.samples import list_samples, load_sample

@@ -20,7 +20,6 @@ from tessel_core.inspection import (
     Hole,
     Holes,
     find,
-    idle_causes,
     span_of,
 )
 from tessel_core.model import (
@@ -113,10 +112,10 @@ def test_what_fills_a_hole(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(2000, 2080))
 def test_a_range_has_its_own_figures(seed: int) -> None:
     schedule = any_schedule(seed)
-    slow, causes, memory = causes_by_tick(schedule), idle_causes(schedule), MemoryProfile.of(schedule)
+    slow, memory = causes_by_tick(schedule), MemoryProfile.of(schedule)
     for start in range(0, schedule.makespan, 2):
         for end in range(start + 1, schedule.makespan + 1, 3):
-            for d, part in enumerate(span_of(schedule, start, end, causes, memory)):
+            for d, part in enumerate(span_of(schedule, start, end)):
                 wanted = counted(slow[d][start:end])
                 assert {cause.value: ticks for cause, ticks in part.causes.items() if ticks} == wanted
                 assert part.idle == sum(wanted.values())

@@ -17,7 +17,8 @@ from tessel_core.ir import read_program
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.execute import execute
 from tessel_core.ir.operators import OPERATORS, inferred
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Values, Work
+from tessel_core.ir.operators.arrays import NUMPY_TYPES
+from tessel_core.ir.operators.operator import Array, Values, Work
 from tessel_core.ir.program import AttributeValue, Op, Program
 from tessel_core.ir.text import program_text
 from tessel_core.ir.types import TensorType, places_here

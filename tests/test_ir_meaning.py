@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.programs import chain_schedule, random_inputs, same_meaning, spread
 from helpers.seeds import one_in
+from helpers.training import mlp_training
 
 from tessel_core.errors import InputError
 from tessel_core.ir import read_program
@@ -19,7 +20,7 @@ from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.ir.types import TensorType
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 

@@ -27,7 +27,7 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PlacementProblem
-from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, plan_of, search_jointly
+from tessel_core.planning import JointConfig, JointQuestion, plan_of, search_jointly
 from tessel_core.rules import check_placement
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
@@ -116,7 +116,7 @@ def test_in_words_the_best_is_marked_and_held_against_the_first() -> None:
     graph, mesh = training_graph(Random(5)), random_mesh(Random(5))
     problem = PlacementProblem.on_mesh(costed(graph, mesh, CostOptions()), mesh)
     control = Control()
-    report = JointQuestion(problem, QUICK, PlanOptions()).solve(control)
+    report = JointQuestion(problem, QUICK).solve(control)
     assert report.best is not None
     assert sorted(control.parts, key=lambda entry: entry.rank) == list(report.entries)
     rows = joint_rows(control.parts, graph.time_unit)

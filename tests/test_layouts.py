@@ -41,7 +41,7 @@ from tessel_core.placement.by_layer import place_by_layer, stage_letters
 from tessel_core.placement.layout_bound import spread_freely
 from tessel_core.placement.layout_task import LayoutTask, cut_evenly
 from tessel_core.placement.layouts import LayoutConfig
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning import plan_of
 from tessel_core.rules import check_layout, check_placement, check_schedule
 from tessel_core.scheduling import solve_schedule
 
@@ -183,7 +183,7 @@ def test_a_v_holds_at_least_what_zb_v_holds(seed: int, devices: int) -> None:
     graph = network([choose.randint(1, 9) for _ in range(count)], sizes, weights_apart=True)
     report = solved(asked(graph, mesh(devices, 10**6), StageLayout(2, LayoutShape.V)))
     assert report.solution is not None
-    plan = plan_of(report.solution, PlanOptions(split_weights=True))
+    plan = plan_of(report.solution, split_weights=True)
     assert len(plan.blocks) == 3 * 2 * devices
     schedule = solve_schedule("zb-v", plan, 8 * devices).solution
     assert schedule is not None

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from helpers.programs import spread, stream_by_hand
 from helpers.seeds import seeds
+from helpers.training import mlp_training
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.ir.types import TensorType
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.sharing import Flow, Uplink, fair_rates

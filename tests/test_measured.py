@@ -12,7 +12,8 @@ from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
 from tessel_core.execution.fitting import Fit, expected
-from tessel_core.formats.run_file import RunFile, read_run, run_text
+from tessel_core.formats.fields import read_with
+from tessel_core.formats.run_file import RunFile, run_from, run_text
 from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport
 from tessel_core.model import MeasuredRun, Schedule, Status
 from tessel_core.rules import check_run, check_schedule
@@ -97,7 +98,7 @@ def test_a_run_is_kept_whole_and_refused_in_parts() -> None:
     run = replace(measured(ran), losses=(0.5,) * 4, equal=True, difference=1e-16, schedule=asked)
     file = RunFile(ScheduleFile(asked, "tessel", ScheduleFileReport(Status.FEASIBLE, "makespan", None, None, 0.0)), run)
     text = run_text(file)
-    again = read_run(text.encode())
+    again = read_with(run_from, text.encode(), "a file")
     assert run_text(again) == text
     assert again.run.makespan_ns == run.makespan_ns
     for wrong, right, why in (
@@ -107,5 +108,5 @@ def test_a_run_is_kept_whole_and_refused_in_parts() -> None:
         ('"engine": "toy"', '"engine": "toy", "extra": 1', "unknown key 'extra'"),
     ):
         assert wrong in text
-        with pytest.raises(InputError, match=f"^run: .*{why}"):
-            read_run(text.replace(wrong, right).encode())
+        with pytest.raises(InputError, match=f"^a file: .*{why}"):
+            read_with(run_from, text.replace(wrong, right).encode(), "a file")

@@ -17,7 +17,8 @@ from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.operators.arrays import NUMPY_TYPES
+from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
@@ -30,7 +31,7 @@ from tessel_core.networks.modules import Network
 from tessel_core.networks.program_graph import graph_of
 from tessel_core.networks.resnet import ResNetSpec, resnet
 from tessel_core.networks.swin import SwinSpec, swin
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning import plan_of
 from tessel_core.planning.placed_program import placed_program
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate
@@ -298,7 +299,7 @@ def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int)
     transfers = Transfers(mesh, Communication.OVERLAPPED)
     placement = Placement(graph, mesh.placement_devices, tuple(on[name] for name in graph.names), transfers)
     split = choose.random() < 0.5
-    plan = plan_of(placement, PlanOptions(split_weights=split))
+    plan = plan_of(placement, split_weights=split)
     order = choose.choice(("list-scheduling", "sequential", "gpipe"))
     schedule = solve_schedule(order, plan, count).drawable
     assert schedule is not None

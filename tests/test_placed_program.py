@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.programs import gpt_inputs, optimizer_inputs, random_inputs, same_meaning
 from helpers.seeds import seeds
+from helpers.training import mlp_training
 
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import find_mesh
@@ -21,9 +22,9 @@ from tessel_core.model import Communication, DeviceMesh, Placement, Schedule, Tr
 from tessel_core.networks.gpt import GptSpec, gpt_forward
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS, build_graph, network_program
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.placement import PlacementProblem, solve_placement
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning import plan_of
 from tessel_core.planning.placed_program import placed_program
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate
@@ -60,7 +61,7 @@ def optimal(family: str, spec: GraphSpec, mesh: DeviceMesh) -> Placement:
 
 
 def scheduled(placement: Placement, scheduler: str, micro_batches: int, *, split: bool = False) -> Schedule:
-    found = solve_schedule(scheduler, plan_of(placement, PlanOptions(split_weights=split)), micro_batches).drawable
+    found = solve_schedule(scheduler, plan_of(placement, split_weights=split), micro_batches).drawable
     assert found is not None
     return found
 

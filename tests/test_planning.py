@@ -28,7 +28,7 @@ from tessel_core.model.memory import MemoryProfile
 from tessel_core.networks.graphs.backward import with_weights_apart
 from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PlacementProblem, solve_placement
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning import plan_of
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
@@ -63,7 +63,7 @@ def test_plans_order_all_that_the_graph_orders(seed: int, split: bool) -> None:
     graph, mesh = training_graph(choose), random_mesh(choose)
     graph = costed(graph, mesh, CostOptions())
     placement = random_placement(choose, graph, mesh, Communication.BLOCKING)
-    plan = plan_of(placement, PlanOptions(split_weights=split))
+    plan = plan_of(placement, split_weights=split)
     wanted = PlacementLoads.of(placement).memory
     names = [device.name for device in placement.devices]
     for i, device in enumerate(plan.devices):

@@ -9,8 +9,9 @@ import pytest
 from helpers.decoders import weights
 from helpers.programs import gpt_inputs, same_meaning, small_gpt
 from helpers.terminal import Tessel, terminal
+from helpers.training import gpt_training
 
-from tessel_core.costs.devices import H100
+from tessel_core.costs.devices import find_device_kind
 from tessel_core.costs.fit import h200_fit
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -22,13 +23,14 @@ from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.precision import Fp8Linears
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.types import TensorType
-from tessel_core.networks.gpt import gpt_training
 from tessel_core.networks.llama import LlamaSpec, llama
 from tessel_core.networks.moe import MoeSpec, moe
 from tessel_core.simulation.costs import MeshCosts, formula
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.strategy import Semantics, Strategy, build_program, simulate_strategy, why_not
+
+H100 = find_device_kind("h100")
 
 SMALL = LlamaSpec(layers=2, hidden=32, heads=4, kv_heads=2, head_size=8, inner=48, sequence=8, vocabulary=50)
 MOE = MoeSpec(layers=1, hidden=32, heads=4, kv_heads=2, head_size=8, sequence=8, vocabulary=50, experts=4, active=2)

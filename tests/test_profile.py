@@ -15,7 +15,7 @@ from tessel_core.execution.profile import ModuleCosts, Profile, profile
 from tessel_core.formats import read_plan
 from tessel_core.model import BlockKind, DevicePool
 from tessel_core.placement import PlacementProblem, solve_placement
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning import plan_of
 
 MODULES = """
 import torch
@@ -41,7 +41,7 @@ def test_a_profile_becomes_stages_that_hold_what_was_measured(optimizer: str, co
         graph = found.graph(optimizer, split_weights=split)
         report = solve_placement("dp", PlacementProblem.on_pool(graph, DevicePool(2)))
         assert report.solution is not None
-        plan = plan_of(report.solution, PlanOptions(split_weights=split))
+        plan = plan_of(report.solution, split_weights=split)
         assert [device.static_memory for device in plan.devices] == [200 * copies, 100 * copies]
         work = {kind: [b.duration for b in plan.blocks if b.kind == kind] for kind in BlockKind}
         assert work[BlockKind.FORWARD] == [2_000_000_000, 2_000_000_000]

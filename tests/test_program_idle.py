@@ -14,13 +14,14 @@ from helpers.programs import spread
 from helpers.schedules import any_schedule
 from helpers.seeds import seeds
 from helpers.simulations import SIMULATIONS
+from helpers.training import mlp_training
 
 from tessel_core.charts.palette import PART_COLOURS
 from tessel_core.charts.trace_bars import trace_cause_chart
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.inspection import CAUSES, Cause, IdleCauses, IdleSplit, idle_causes
 from tessel_core.ir import read_program
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.simulation import Trace, device_times, simulate
 from tessel_core.simulation.idle import ProgramIdle, idle_of

@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from helpers.programs import gpt_inputs, random_inputs, spread
+from helpers.training import gpt_training, mlp_training
 
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
@@ -16,8 +17,8 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.project import RankProgram, project, rank_text
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.ir.types import TensorType
-from tessel_core.networks.gpt import GptSpec, gpt_training
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.gpt import GptSpec
+from tessel_core.networks.mlp import MlpSpec
 
 SPEC = GptSpec(layers=3, hidden=12, heads=6, vocabulary=7, sequence=4, batch=12)
 DEGREES = [(1, 1, 1, 1), (2, 1, 1, 1), (1, 3, 1, 1), (1, 1, 3, 4), (2, 2, 2, 2), (3, 2, 3, 4)]

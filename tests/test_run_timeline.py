@@ -8,7 +8,8 @@ from helpers.measured import TICK_NS, as_measured
 from tessel_core.charts.run_timeline import Laid, run_data
 from tessel_core.charts.timeline import timeline_frames
 from tessel_core.execution.fitting import expected
-from tessel_core.formats.run_file import read_run, run_file, run_text
+from tessel_core.formats.fields import read_with
+from tessel_core.formats.run_file import run_file, run_from, run_text
 from tessel_core.rules import check_schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
@@ -51,7 +52,7 @@ def test_every_moment_of_every_device_is_drawn(sample: str) -> None:
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_run_comes_back_from_its_file_with_what_was_expected_of_it(sample: str) -> None:
     run = as_measured(scheduled(sample))
-    kept = read_run(run_text(run_file(run)).encode()).run
+    kept = read_with(run_from, run_text(run_file(run)).encode(), "a file").run
     assert (kept.start_ns, kept.end_ns, kept.peak_bytes, kept.losses) == (
         run.start_ns,
         run.end_ns,
@@ -59,7 +60,7 @@ def test_a_run_comes_back_from_its_file_with_what_was_expected_of_it(sample: str
         run.losses,
     )
     assert kept.expected == run.expected
-    again = read_run(run_text(run_file(as_measured(run.schedule, expected=False))).encode()).run
+    again = read_with(run_from, run_text(run_file(as_measured(run.schedule, expected=False))).encode(), "a file").run
     assert again.expected is None
     assert RunReport.of(again).prediction is None
 

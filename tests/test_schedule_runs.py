@@ -19,7 +19,8 @@ from tessel_core.execution.ranks import RankError, Ranks
 from tessel_core.execution.schedule_run import RunConfig, check_runnable, run_schedule
 from tessel_core.execution.share import Timed
 from tessel_core.execution.stand_ins import COMPUTE, SLEEP
-from tessel_core.formats.run_file import RunFile, read_run, run_text
+from tessel_core.formats.fields import read_with
+from tessel_core.formats.run_file import RunFile, run_from, run_text
 from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule, Status
 from tessel_core.networks import SHAPES, build_shape
@@ -142,7 +143,7 @@ def test_a_run_predicts_the_next_and_is_kept(two: Ranks) -> None:
     kept = RunFile(
         ScheduleFile(schedule, "1f1b+", ScheduleFileReport(Status.FEASIBLE, "makespan", None, None, 0.0)), report.run
     )
-    found = read_run(run_text(kept).encode()).run
+    found = read_with(run_from, run_text(kept).encode(), "a file").run
     for name in (
         "engine",
         "start_ns",

@@ -13,6 +13,7 @@ import pytest
 from helpers.programs import spread
 from helpers.simulations import trained
 from helpers.terminal import Tessel, terminal
+from helpers.training import mlp_training
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -24,7 +25,7 @@ from tessel_core.ir.text import program_text
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import MeshCosts, costs_on
 from tessel_core.simulation.distir_rules import DistIrCosts, with_host

@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 from helpers.programs import spread, stream_by_hand
 from helpers.seeds import seeds
+from helpers.training import mlp_training
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
@@ -16,7 +17,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.ir.types import TensorType
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import Costs, DeviceSeconds, MeshCosts
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.programs import gpt_inputs, gpt_parameters, products, random_inputs, small_gpt, spread, uniform_workers
 from helpers.seeds import one_in
+from helpers.training import gpt_training, mlp_training
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -17,8 +18,8 @@ from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.transforms.checkpoint import Checkpoint, Recompute, recomputing
 from tessel_core.ir.transforms.update import AdamUpdate, SgdUpdate, ShardedOptimizer
 from tessel_core.ir.verify import verify
-from tessel_core.networks.gpt import GptSpec, gpt_training
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.gpt import GptSpec
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.simulation import simulate
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessel_core.costs.h200 import layer_parameters
 from tessel_core.costs.meshes import NVLINK, all_reduce_seconds
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
@@ -16,6 +15,7 @@ from tessel_core.networks.cuts import best_cut
 from tessel_core.networks.forms import FORMS, Layered, layered
 from tessel_core.networks.layer_costs import Part
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tools.h200_rows import layer_parameters
 
 GPT, MT5 = layered("gpt-1m-vocab", 1), layered("mt5-xxl", 1)
 HOP_NS = round((2e-6 + 2048 * 4096 * 2 / 450e9) * 1e9)

@@ -8,7 +8,6 @@ from functools import cache
 from itertools import chain
 
 from tessel_core.costs.fit import CostFit
-from tessel_core.costs.h200 import Curve, Row, rows
 from tools.cost_fitting import FREE, fit_all, fit_kernel, works_of
 from tools.cost_rows import (
     PASSES,
@@ -23,6 +22,7 @@ from tools.cost_rows import (
     predicted,
 )
 from tools.gpt_layer import GptLayer, layer_cost
+from tools.h200_rows import Curve, Row, rows
 
 Predictor = Callable[[str, tuple[int, ...]], float]
 """Function that returns the seconds of a measured pass, given the pass's name and the layer's shape."""

@@ -16,13 +16,13 @@ import numpy as np
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, KernelFit, Launches
-from tessel_core.costs.h200 import rows
 from tessel_core.costs.kernels import Work, moving
 from tessel_core.costs.meshes import NVLINK
-from tessel_core.costs.robust_fit import Vector, minimize
-from tessel_core.simulation.calibrate import MODES, KernelRun, calibrated
+from tools.calibrate import MODES, KernelRun, calibrated
 from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
 from tools.gpt_layer import PARAMETER_TENSORS, GptLayer
+from tools.h200_rows import rows
+from tools.robust_fit import Vector, minimize
 
 OVERLAP = 3.0
 """Exponent of the p-norm of launch time and work time.

@@ -122,7 +122,7 @@ def kinds_section() -> str:
         "## Other kinds\n\n"
         "A B200 and an A100 PCIe card have parameters of their own for matrix products, of experts too, and fused "
         "attention. They\nare fitted on fractions of the peak that others measured "
-        "(`costs/data/measured_operators.csv`, taken from\nthe system files of SimuMax, Apache-2.0, © Moore Threads). "
+        "(`tools/measured_operators.csv`, taken from\nthe system files of SimuMax, Apache-2.0, © Moore Threads). "
         "All else is as on an H200. Each row is predicted by a "
         "fit that saw no row of its size.\nThe constant, the dumbest competitor, is the median fraction of the same "
         "rows. Errors are in per cent of the measured time.\n\n"

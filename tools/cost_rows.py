@@ -8,9 +8,9 @@ from statistics import median, quantiles
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, rates_of
-from tessel_core.costs.h200 import Row, rows
 from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving
 from tools.gpt_layer import LayerPasses, layer_cost
+from tools.h200_rows import Row, rows
 
 RATES = rates_of(H200.device("h200"), "bf16")
 LONG = 500e-6

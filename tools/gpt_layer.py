@@ -12,11 +12,11 @@ from functools import cached_property
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, h200_fit, rates_of
-from tessel_core.costs.h200 import layer_parameters
 from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving, width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device
 from tessel_core.model.checks import check_integer
+from tools.h200_rows import layer_parameters
 
 PARAMETER_TENSORS = 12
 """Number of weight and bias tensors of 4 linear operators and 2 layer norms."""

@@ -1,6 +1,6 @@
 """Published measurements of operators on B200 and A100 PCIe cards, as runs of kernels to fit.
 
-The rows are in tessel_core/costs/data/measured_operators.csv. They count all scores of causal attention, of which the
+The rows are in tools/measured_operators.csv. They count all scores of causal attention, of which the
 kernel computes half. Its backward pass counts as 2.5 forward passes.
 """
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from tessel_core.costs.devices import find_device_kind
 from tessel_core.costs.fit import CostFit, Rates, h200_fit, rates_of
 from tessel_core.costs.kernels import Work, matmul
-from tessel_core.simulation.calibrate import COMPUTE, PER_OUTPUT, KernelRun, calibrated, run_seconds
+from tools.calibrate import COMPUTE, PER_OUTPUT, KernelRun, calibrated, run_seconds
 
-ROWS = Path(__file__).resolve().parent.parent / "tessel_core" / "costs" / "data" / "measured_operators.csv"
+ROWS = Path(__file__).with_name("measured_operators.csv")
 KINDS = ("b200", "a100-pcie")
 FREE = ("matmul" + COMPUTE, "matmul" + PER_OUTPUT, "attention" + COMPUTE, "attention_backward" + COMPUTE)
 """Parameters that the rows determine. Launches and memory-bound kernels stay as fitted on an H200."""

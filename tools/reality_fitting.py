@@ -19,19 +19,19 @@ from tessel_core.costs.costed import operator_work
 from tessel_core.costs.fit import FIT, CostFit, KernelFit, Launches, rates_of
 from tessel_core.costs.kernels import KERNEL_CLASSES, Work, launches_of
 from tessel_core.costs.operations import as_operator, format_of
-from tessel_core.costs.robust_fit import Vector, minimize
 from tessel_core.formats.fields import document_text, read_with
 from tessel_core.formats.record import Record, list_of
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, simulate
-from tessel_core.simulation.calibrate import BANDWIDTH, COMPUTE, PER_OUTPUT, KernelRun, calibrated, held_out
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.transfers import AllreduceFit
+from tools.calibrate import BANDWIDTH, COMPUTE, PER_OUTPUT, KernelRun, calibrated, held_out
 from tools.cost_fitting import rounded, short
 from tools.reality_cases import Case
 from tools.reality_measuring import Measured
+from tools.robust_fit import Vector, minimize
 
 PROCESS = Device("process0", "process", 0, None, (PeakRate("fp32", 128e9),), 200e9)
 """A process as a device. The fit finds which shares of its rates kernels reach."""

@@ -226,7 +226,7 @@ def _show_start(seconds: float, per_byte: float) -> str:
 
 _CALIBRATED = """The form is that of [cost_model.md](cost_model.md) with p = 1: a process has one thread, so nothing
 runs ahead of it. Launches are 0, since they do not show in steps this long. These are fitted on steps of one process
-(`simulation/calibrate.py`):
+(`tools/calibrate.py`):
 
 - one bandwidth for all classes, except the optimizer (Adam), normalisation, its backward and the activation's backward,
   which have their own;

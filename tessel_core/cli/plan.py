@@ -45,7 +45,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Turn a placement into a micro-batch plan, the input of every scheduler."""
-    from tessel_core.planning import PlanOptions, plan_of
+    from tessel_core.planning import plan_of
 
     source = sample_or_file(graph)
     check_place(out, source)
@@ -54,7 +54,7 @@ def plan(
         raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
     meshes = [] if mesh is None else [find_mesh_file(mesh, per_node)]
     placed = _placed(read_graph_file(source, graph), placement, meshes, micro_batch_size, communication)
-    found = plan_of(placed, PlanOptions(split_weights))
+    found = plan_of(placed, split_weights=split_weights)
     if out is not None:
         write_file(out, plan_text(found))
     largest = PlacementLoads.of(placed).largest

@@ -48,7 +48,7 @@ def profile(
     micro-batch, and each other module takes the output of the module before it.  Stages are contiguous, and their
     largest load is as small as possible.  Weights that several modules share count once, on the device of the first.
     """
-    from tessel_core.planning import PlanOptions, plan_of
+    from tessel_core.planning import plan_of
 
     find(OPTIMIZERS, optimizer, "--optimizer")
     pool = DevicePool(devices, 0, memory)
@@ -61,7 +61,7 @@ def profile(
     if report.solution is None:
         sys.stderr.write(f"no plan: {report.reason}\n")
         raise typer.Exit(1)
-    plan = plan_of(report.solution, PlanOptions(split_weights=split_weights))
+    plan = plan_of(report.solution, split_weights=split_weights)
     if out is not None:
         write_file(out, plan_text(plan))
     if json:

@@ -79,8 +79,9 @@ class Collective:
     """Bytes per second."""
     latency: float
     """Seconds before the first byte arrives."""
-    rails: int
-    tree: bool
+    rails: int = 1
+    """Number of parallel rings or paths."""
+    tree: bool = False
     """Whether the latency is that of a tree instead of a ring."""
 
     @property
@@ -113,13 +114,13 @@ def _all_to_all(amount: float, wires: Wires, fraction: float) -> Collective:
     is that of one transfer.
     """
     part, mates = amount / wires.devices, wires.per_node - 1
-    inside = Collective(0.0, math.inf, 0.0, 1, tree=False)
+    inside = Collective(0.0, math.inf, 0.0)
     if wires.inside is not None:
-        inside = Collective(mates * part, wires.inside.bandwidth * fraction, wires.inside.latency, 1, tree=False)
+        inside = Collective(mates * part, wires.inside.bandwidth * fraction, wires.inside.latency)
     if wires.between is None:
         return inside
     share = min(wires.between.bandwidth, wires.uplink / wires.per_node) * fraction
-    outside = Collective((wires.devices - mates - 1) * part, share, wires.between.latency, wires.rails, tree=False)
+    outside = Collective((wires.devices - mates - 1) * part, share, wires.between.latency, wires.rails)
     return max(inside, outside, key=lambda each: each.seconds)
 
 

@@ -8,39 +8,19 @@ from tessel_core.ir.operators.formats import FORMAT, FUSED, KERNEL, fused_bytes
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.model import Operator
 
+_SPLIT_PRODUCTS = ("matmul", "grouped_matmul", "conv")
+"""Products whose gradients of activations and of weights may be separate operators."""
 _KNOWN_AS = {
-    "identity": "copy",
-    "write": "copy",
-    "part": "slice",
-    "pack_qkv": "concat",
-    "sgd": "add",
-    "loss": "sub",
-    "take": "gather",
-    "strided_slice": "slice",
-    "split_at": "split",
-    "gelu_erf": "gelu",
-    "linear": "matmul",
-    "residual": "add",
-    "add_in_place": "add",
-    "attention_bias": "attention",
-    "attention_block": "attention",
-    "attention_merge": "add",
-    "vocabulary_scores": "cross_entropy",
-    "vocabulary_loss": "add",
-    "vocabulary_loss_grad": "cross_entropy_backward",
-    "attention_scores": "batch_matmul",
-    "attention_context": "batch_matmul",
-    "masked_softmax": "softmax",
-    "bias": "add",
-    "grouped_matmul_input_grad": "grouped_matmul_input_gradient",
-    "grouped_matmul_weight_grad": "grouped_matmul_weight_gradient",
-    "matmul_input_grad": "matmul_input_gradient",
-    "matmul_weight_grad": "matmul_weight_gradient",
-    "conv_input_grad": "conv_input_gradient",
-    "conv_weight_grad": "conv_weight_gradient",
-    "pow_exponent_grad": "pow_backward",
-    "layer_normalization": "layer_norm",
-    "batch_norm_training": "batch_norm",
+    **dict.fromkeys(("add_in_place", "attention_merge", "bias", "residual", "sgd", "vocabulary_loss"), "add"),
+    **dict.fromkeys(("attention_bias", "attention_block"), "attention"),
+    **dict.fromkeys(("attention_context", "attention_scores"), "batch_matmul"),
+    **dict.fromkeys(("identity", "write"), "copy"),
+    **dict.fromkeys(("part", "strided_slice"), "slice"),
+    **{"batch_norm_training": "batch_norm", "layer_normalization": "layer_norm", "masked_softmax": "softmax"},
+    **{"gelu_erf": "gelu", "linear": "matmul", "loss": "sub", "pack_qkv": "concat", "split_at": "split"},
+    **{"take": "gather", "vocabulary_scores": "cross_entropy"},
+    **{f"{kind}_{of}_grad": f"{kind}_{of}_gradient" for kind in _SPLIT_PRODUCTS for of in ("input", "weight")},
+    **{"pow_exponent_grad": "pow_backward", "vocabulary_loss_grad": "cross_entropy_backward"},
 }
 """Operators with another name in the cost model. The squared loss counts as an elementwise difference.
 

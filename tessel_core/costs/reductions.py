@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,15 +60,21 @@ class ReductionTime:
 class GroupReductions(Reductions, Protocol):
     """Reductions whose times are linear functions of the number of bytes."""
 
+    def seconds(self, devices: tuple[int, ...], amount: float) -> float:
+        """Return the time to reduce `amount` bytes over these devices, per micro-batch."""
+        return self.time_of(devices).seconds(amount)
+
+    @abstractmethod
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
         """Return the time of a reduction over these devices, per micro-batch."""
 
+    @abstractmethod
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
         """Return a lower bound on the time of a reduction over any `replicas` of these devices."""
 
 
 @dataclass(frozen=True)
-class PoolReductions:
+class PoolReductions(GroupReductions):
     """Reductions over equal accelerators: a ring over r devices moves 2 (r - 1) / r of the bytes [Patarasuk 2009].
 
     Latency is not counted.
@@ -76,10 +83,6 @@ class PoolReductions:
     bandwidth: float
     """Bytes per unit of the graph's time."""
     reduce_every: int = 1
-
-    def seconds(self, devices: tuple[int, ...], amount: float) -> float:
-        """Return the time to reduce `amount` bytes over these devices, per micro-batch."""
-        return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
         """Return the time of a reduction over these devices, per micro-batch."""
@@ -91,16 +94,12 @@ class PoolReductions:
 
 
 @dataclass(frozen=True)
-class MeshReductions:
+class MeshReductions(GroupReductions):
     """Reductions over the links of a mesh, in seconds."""
 
     mesh: DeviceMesh
     reduce_every: int = 1
     _known: dict[tuple[int, ...], ReductionTime] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def seconds(self, devices: tuple[int, ...], amount: float) -> float:
-        """Return the seconds to reduce `amount` bytes over these devices, per micro-batch."""
-        return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
         """Return the time of a reduction over these devices in seconds, per micro-batch."""

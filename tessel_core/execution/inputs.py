@@ -15,7 +15,8 @@ from enum import StrEnum, auto
 import numpy as np
 
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.operators.arrays import NUMPY_TYPES
+from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import REAL, TensorType
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tessel_core.formats.fields import Fields, header, read_with
+from tessel_core.formats.fields import Fields, header
 from tessel_core.formats.record import AMOUNT, COUNT, Record, list_of, or_null
 from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport, schedule_document, schedule_from
 from tessel_core.model import MAKESPAN, Expected, MeasuredRun, Status
@@ -41,11 +41,6 @@ def run_file(run: MeasuredRun, kept: ScheduleFile | None = None) -> RunFile:
     claims = kept.report if kept is not None else None
     claims = claims or ScheduleFileReport(Status.FEASIBLE, MAKESPAN, run.schedule.makespan, None, 0.0)
     return RunFile(ScheduleFile(run.schedule, "" if kept is None else kept.scheduler, claims), run)
-
-
-def read_run(data: bytes, name: str = "run") -> RunFile:
-    """Read the bytes of a tessel-run file.  Raises InputError with `name`, the place and the reason."""
-    return read_with(run_from, data, name)
 
 
 def run_from(fields: Fields) -> RunFile:

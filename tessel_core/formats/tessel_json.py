@@ -13,7 +13,7 @@ from collections import defaultdict
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_integer, read_with
+from tessel_core.formats.fields import Fields, as_integer
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phase, PlanDevice, Schedule
 from tessel_core.model.schedule import check_size, runs_in_order
 
@@ -26,16 +26,8 @@ def looks_like_tessel_json(fields: Fields) -> bool:
     return fields.has("ndevs") and fields.has("blocks") and not fields.has("format")
 
 
-def read_tessel_json(data: bytes, name: str = "schedule") -> Schedule:
-    """Read the published code's JSON.  Other keys are ignored, and capacities are unlimited.
-
-    Raises InputError with `name`, the place and the reason.
-    """
-    return read_with(tessel_json_from, data, name)
-
-
 def tessel_json_from(fields: Fields) -> Schedule:
-    """Read a schedule from a parsed document."""
+    """Read a schedule from a parsed document. Other keys are ignored, and capacities are unlimited."""
     devices = fields.integer("ndevs", least=1)
     if devices > _MAX_DEVICES:
         raise InputError("ndevs", f"must be at most {_MAX_DEVICES}, got {devices}")

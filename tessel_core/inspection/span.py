@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.inspection.causes import Cause, IdleCauses, idle_causes
+from tessel_core.inspection.causes import Cause, idle_causes
 from tessel_core.model import MemoryProfile, Schedule
 
 
@@ -22,15 +22,8 @@ class DeviceSpan:
     """Largest memory in the span, including static memory."""
 
 
-def span_of(
-    schedule: Schedule,
-    start: int,
-    end: int,
-    causes: IdleCauses | None = None,
-    memory: MemoryProfile | None = None,
-) -> tuple[DeviceSpan, ...]:
-    """Summarise [start, end) for each device. Pass `causes` and `memory` of the schedule to save time if they are
-    known.
+def span_of(schedule: Schedule, start: int, end: int) -> tuple[DeviceSpan, ...]:
+    """Summarise [start, end) for each device.
 
     Raises InputError unless 0 <= start < end <= makespan.
     """
@@ -38,8 +31,7 @@ def span_of(
         raise InputError(
             "range", f"must begin before it ends and be within 0 and {schedule.makespan}, got {start} to {end}"
         )
-    part = (causes or idle_causes(schedule)).within(start, end)
-    held = memory or MemoryProfile.of(schedule)
+    part, held = idle_causes(schedule).within(start, end), MemoryProfile.of(schedule)
     edges, spans = np.array([start, end]), []
     for d in range(len(schedule.plan.devices)):
         ticks = part.ticks(d)

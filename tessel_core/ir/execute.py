@@ -8,7 +8,8 @@ import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.operators.arrays import NUMPY_TYPES
+from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Op, Program
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tessel_core.ir.types import TensorType
@@ -49,6 +49,10 @@ class Op:
     outputs: tuple[int, ...]
     attributes: Attributes = ()
     tag: Tag = UNTAGGED
+
+    def with_attributes(self, **more: AttributeValue) -> Op:
+        """Return the operation with further attributes, or with other values for those that it has."""
+        return replace(self, attributes=tuple(sorted({**dict(self.attributes), **more}.items())))
 
 
 @dataclass(frozen=True)

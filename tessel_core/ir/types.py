@@ -32,6 +32,11 @@ def check_real(dtype: str) -> None:
         raise InputError("dtype", f"must be one of {', '.join(REAL)}, got {dtype!r}")
 
 
+def wide_format(dtype: str) -> str:
+    """Return the format in which sums of numbers of a floating-point format are kept."""
+    return "fp64" if dtype == "fp64" else "fp32"
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """Number format, size along each axis, and device of a tensor, written `fp16[256, 512]@1`.

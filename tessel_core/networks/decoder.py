@@ -90,9 +90,3 @@ def cached(net: Network, spec: DecoderSpec, name: str, new: int, grain: int, cac
     if not spec.training:
         cache[name] = new
     return new
-
-
-def gated_mlp(net: Network, y: int, inner: int, activation: str = "silu") -> int:
-    """Return activation(product 1) x product 2, a gated MLP [Shazeer 2020]. Both products have the width `inner`."""
-    gate = net(activation, activation, net.linear("gate", y, inner, bias=False, cut=True))
-    return net("gated", "mul", gate, net.linear("up", y, inner, bias=False, cut=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides, check_positions
-from tessel_core.networks.modules import Network, attention_half, check_heads, class_token, image_tokens, mlp_half
+from tessel_core.networks.modules import Network, check_heads, class_token, encoder, image_tokens
 from tessel_core.options import Option, option
 
 _TYPES = 2
@@ -60,9 +60,7 @@ def flava(spec: FlavaSpec) -> Distributed:
 
 def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: int) -> int:
     """Add encoder layers, numbered from `first`, and a final norm."""
-    for i in range(layers):
-        with net.layer(f"{name}{i}", first + i):
-            x = mlp_half(net, attention_half(net, x, heads))
+    x = encoder(net, name, x, layers, first, heads)
     with net.layer(f"{name}_end", first + layers - 1):
         return net.layer_norm("norm", x)
 

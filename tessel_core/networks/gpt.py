@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from tessel_core.errors import InputError, find
 from tessel_core.ir.definition import SEQUENCES, Definition
 from tessel_core.ir.distributed import Distributed, Role, check_degree
-from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import check_real
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides, check_positions
 from tessel_core.options import Option, option
@@ -86,21 +85,16 @@ def gpt_spec(name: str) -> GptSpec:
     return find(GPT_SPECS, name, "model")
 
 
-def gpt_training(spec: GptSpec, *, split_weights: bool = False) -> Distributed:
-    """Build a training step: forward pass, cross entropy of every token, and backward pass.
+def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
+    """Build the forward pass, in training with the cross entropy of every token, otherwise with the logits.
 
-    Inputs are `tokens`, `positions` (0 … sequence - 1), `targets`, `n` (number of predictions in the whole batch, batch
-    x sequence) and the weights. Outputs are the losses and the gradients of all weights.
+    Inputs are `tokens`, `positions` (0 … sequence - 1) and the weights. Training adds the inputs `targets` and `n`
+    (number of predictions in the whole batch, batch x sequence).
 
     The embeddings belong to the first layer. The last norm, the projection to the vocabulary and the loss belong to the
     last layer. Tensor parallelism divides embeddings and projection along the hidden axis, which works for every
     vocabulary size. Megatron-LM instead divides a padded vocabulary, so it does not need to sum all logits.
     """
-    return Gradients(split_weights=split_weights)(gpt_forward(spec))
-
-
-def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
-    """Build the forward pass, in training with the losses as outputs, otherwise with the logits."""
     net = Definition(f"gpt-{spec.layers}x{spec.hidden}")
     logits, _ = _decoder(net, spec if training else replace(spec, dropout=0.0), spec.sequence)
     if not training:

@@ -7,9 +7,9 @@ from math import sqrt
 from typing import TypeVar
 
 from tessel_core.ir.distributed import Distributed
-from tessel_core.networks.decoder import DecoderSpec, cached, check_decoder, embedded, finished, gated_mlp
+from tessel_core.networks.decoder import DecoderSpec, cached, check_decoder, embedded, finished
 from tessel_core.networks.graphs.spec import GraphFamily, check_divides
-from tessel_core.networks.modules import Network
+from tessel_core.networks.modules import Network, gated_mlp
 from tessel_core.options import Option, option
 
 LLAMA_STYLE, GEMMA_STYLE = "llama", "gemma2"

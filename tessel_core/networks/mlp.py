@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role, check_degree
-from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import check_real
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.options import Option, option
@@ -25,14 +24,6 @@ class MlpSpec:
         for name in ("layers", "width", "batch"):
             check_degree(name, getattr(self, name))
         check_real(self.dtype)
-
-
-def mlp_training(spec: MlpSpec, *, split_weights: bool = False) -> Distributed:
-    """Build a training step: forward pass, squared loss and backward pass.
-
-    Outputs are the losses and the gradients of the input and of the weights.
-    """
-    return Gradients(also=("x",), split_weights=split_weights)(mlp_forward(spec))
 
 
 def mlp_forward(spec: MlpSpec, *, training: bool = True) -> Distributed:

@@ -176,3 +176,17 @@ def mlp_half(net: Network, x: int) -> int:
     with net.inside("mlp"):
         y = net.linear("up", net.layer_norm("norm", x), 4 * net.type_of(x).shape[-1], cut=True)
         return net.residual("down", x, net("gelu", "gelu", y))
+
+
+def encoder(net: Network, name: str, x: int, layers: int, first: int, heads: int, *, causal: bool = False) -> int:
+    """Add encoder layers, numbered from `first`."""
+    for i in range(layers):
+        with net.layer(f"{name}{i}", first + i):
+            x = mlp_half(net, attention_half(net, x, heads, causal=causal))
+    return x
+
+
+def gated_mlp(net: Network, y: int, inner: int, activation: str = "silu") -> int:
+    """Return activation(product 1) x product 2, a gated MLP [Shazeer 2020]. Both products have the width `inner`."""
+    gate = net(activation, activation, net.linear("gate", y, inner, bias=False, cut=True))
+    return net("gated", "mul", gate, net.linear("up", y, inner, bias=False, cut=True))

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, Role
-from tessel_core.networks.decoder import cached, check_decoder, embedded, finished, gated_mlp
+from tessel_core.networks.decoder import cached, check_decoder, embedded, finished
 from tessel_core.networks.graphs.spec import GraphFamily, check_divides
 from tessel_core.networks.llama import LlamaSpec, attention_half, sized
-from tessel_core.networks.modules import Network
+from tessel_core.networks.modules import Network, gated_mlp
 from tessel_core.options import Option, option
 
 SOFTMAX, SIGMOID = "softmax", "sigmoid"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
-from tessel_core.networks.modules import Network, unpacked
+from tessel_core.networks.modules import Network, gated_mlp, unpacked
 from tessel_core.options import Option, option
 
 _BUCKETS = 32
@@ -116,10 +116,7 @@ def _cross_attention(net: Network, y: int, encoded: int, spec: Mt5Spec) -> int:
 def _mlp(net: Network, x: int, spec: Mt5Spec) -> int:
     """Apply norm, a gated MLP with GELU, and residual sum."""
     with net.inside("mlp"):
-        y = net.rms_norm("norm", x)
-        gate = net("gelu", "gelu", net.linear("gate", y, spec.inner, bias=False, cut=True))
-        gated = net("gated", "mul", gate, net.linear("up", y, spec.inner, bias=False, cut=True))
-        return net.residual("projection", x, gated, bias=False)
+        return net.residual("projection", x, gated_mlp(net, net.rms_norm("norm", x), spec.inner, "gelu"), bias=False)
 
 
 MT5 = GraphFamily(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
-from tessel_core.networks.modules import Network, attention_half, check_heads, image_tokens, mlp_half, one_token
+from tessel_core.networks.modules import Network, check_heads, encoder, image_tokens, one_token
 from tessel_core.options import Option, option
 
 
@@ -36,18 +36,10 @@ def vit(spec: VitSpec) -> Distributed:
     net = Network("vit", spec.dtype)
     with net.layer("embedding", 0):
         x = image_tokens(net, spec.micro_batch, spec.image, spec.patch, spec.hidden)
-    x = _encoder(net, "layer", x, spec.layers, 0, spec.heads)
+    x = encoder(net, "layer", x, spec.layers, 0, spec.heads)
     with net.layer("head", spec.layers - 1):
         logits = net.linear("projection", one_token(net, "class", net.layer_norm("norm", x), 0), spec.classes)
         return net.finish({"loss": net.cross_entropy(logits)} if spec.training else {"logits": logits})
-
-
-def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: int, *, causal: bool = False) -> int:
-    """Add encoder layers, numbered from `first`."""
-    for i in range(layers):
-        with net.layer(f"{name}{i}", first + i):
-            x = mlp_half(net, attention_half(net, x, heads, causal=causal))
-    return x
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +88,7 @@ def _image_vector(net: Network, spec: ClipSpec) -> int:
     with net.layer("image_embedding", 0):
         x = image_tokens(net, spec.micro_batch, spec.image, spec.patch, spec.hidden, bias=False)
         x = net.layer_norm("norm", x)
-    x = _encoder(net, "image", x, spec.layers, 0, spec.heads)
+    x = encoder(net, "image", x, spec.layers, 0, spec.heads)
     with net.layer("image_end", spec.layers - 1):
         return _unit(net, net.layer_norm("norm", one_token(net, "class", x, 0)), spec.joint)
 
@@ -109,7 +101,7 @@ def _text_vector(net: Network, spec: ClipSpec) -> int:
         )
         tokens = net.embedding("tokens", ids, spec.vocabulary, spec.text_hidden)
         x = net("add", "bias", tokens, net.embedding("positions", places, spec.sequence, spec.text_hidden))
-    x = _encoder(net, "text", x, spec.text_layers, spec.layers, spec.text_heads, causal=True)
+    x = encoder(net, "text", x, spec.text_layers, spec.layers, spec.text_heads, causal=True)
     with net.layer("text_end", spec.layers + spec.text_layers - 1):
         return _unit(net, one_token(net, "last", net.layer_norm("norm", x), spec.sequence - 1), spec.joint)
 

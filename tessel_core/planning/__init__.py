@@ -2,14 +2,13 @@
 
 from tessel_core.planning.blocks import kind_of
 from tessel_core.planning.joint import JointConfig, JointEntry, JointQuestion, JointReport, ranked, search_jointly
-from tessel_core.planning.plan import PlanOptions, plan_of
+from tessel_core.planning.plan import plan_of
 
 __all__ = [
     "JointConfig",
     "JointEntry",
     "JointQuestion",
     "JointReport",
-    "PlanOptions",
     "kind_of",
     "plan_of",
     "ranked",

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tessel_core.model import BlockKind, Operator, Placement
-from tessel_core.model.checks import find_cycle, grouped, quotient, topological_order
+from tessel_core.model.checks import circles, find_cycle, grouped, quotient, topological_order
 
 WEIGHT_GRADIENT = "weight_gradient"
 """Suffix of `Operator.kind` for operators that only compute weight gradients.
@@ -91,21 +91,16 @@ def _split_cycles(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Se
     The level of an operator is the largest number of changes of block on a path to it inside the cycle. Operators of
     one block and one level form a new block.
     """
-    before = _quotient(numbers, arcs)
-    if not find_cycle(before):
+    cycle_of = {block: i for i, cycle in enumerate(circles(_quotient(numbers, arcs))) for block in cycle}
+    if not cycle_of:
         return numbers
-    import networkx  # imported here: most placements have no cycles
-
-    flow = networkx.DiGraph((source, target) for target, sources in enumerate(before) for source in sources)
-    cycle_of = dict.fromkeys(range(len(before)), -1)
-    for number, cycle in enumerate(networkx.strongly_connected_components(flow)):
-        cycle_of.update(dict.fromkeys(cycle, number) if len(cycle) > 1 else {})
     level = [0] * len(numbers)
     sources = _before(len(numbers), arcs)
     for operator in order:
         for source in sources[operator]:
-            if cycle_of[numbers[operator]] == cycle_of[numbers[source]] != -1:
-                level[operator] = max(level[operator], level[source] + (numbers[source] != numbers[operator]))
+            here, there = numbers[operator], numbers[source]
+            if here in cycle_of and cycle_of[here] == cycle_of.get(there):
+                level[operator] = max(level[operator], level[source] + (there != here))
     return _numbered(zip(numbers, level, strict=True))
 
 

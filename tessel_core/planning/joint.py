@@ -24,7 +24,7 @@ from tessel_core.model import (
 )
 from tessel_core.options import Option, check_options, option
 from tessel_core.placement import PlacementProblem, default_placer, find_placer, solve_placement
-from tessel_core.planning.plan import PlanOptions, plan_of
+from tessel_core.planning.plan import plan_of
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import TICKS_PER_SECOND
@@ -137,18 +137,19 @@ class JointQuestion:
 
     problem: PlacementProblem
     config: JointConfig
-    options: PlanOptions
+    split_weights: bool = False
 
     def solve(self, control: Control) -> JointReport:
         """Run `search_jointly`."""
-        return search_jointly(self.problem, self.config, self.options, control)
+        return search_jointly(self.problem, self.config, control, split_weights=self.split_weights)
 
 
 def search_jointly(
     problem: PlacementProblem,
     config: JointConfig | None = None,
-    options: PlanOptions | None = None,
     control: Control | None = None,
+    *,
+    split_weights: bool = False,
 ) -> JointReport:
     """Schedule placements near the best one and rank them by period.
 
@@ -185,7 +186,7 @@ def search_jointly(
     for i, candidate in enumerate(candidates):
         if entries and control.stopped:
             break
-        plan = plan_of(candidate.placement, options)
+        plan = plan_of(candidate.placement, split_weights=split_weights)
         report = _schedule(plan, objective, config, len(candidates) - i, control)
         entries.append(JointEntry(candidate, plan, report, by_makespan=objective == MAKESPAN))
         leader = min(entries, key=lambda entry: entry.rank)

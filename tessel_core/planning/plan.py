@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import floor
 
 from tessel_core.costs.collectives import send_link
@@ -29,17 +29,6 @@ from tessel_core.rules.placement_referee import ROUNDING, supported
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """Options of a plan made from a placement."""
-
-    split_weights: bool = False
-    """Whether weight gradients get their own blocks.
-
-    If so, backward operators that compute both gradients are split.
-    """
-
-
 def weights_apart(placement: Placement) -> Placement:
     """Split backward operators that compute both gradients, where the graph allows it.
 
@@ -55,7 +44,7 @@ def weights_apart(placement: Placement) -> Placement:
     return replace(placement, graph=graph, assignment=tuple(placement.assignment[i] for i in home), stages=stages)
 
 
-def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBatchPlan:
+def plan_of(placement: Placement, *, split_weights: bool = False) -> MicroBatchPlan:
     """Make a plan with one block per device and direction, or more if tensors return to a device that they have left.
 
     The devices of a tensor-parallel group share blocks. A block of a replicated stage does one replica's part of the
@@ -66,17 +55,19 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     to the block that makes the tensor, and the time to receive to the first block that uses it. Overlapped transfers
     become lags. So the work of a device is its load, up to rounding.
 
+    With `split_weights`, weight gradients get their own blocks, and backward operators that compute both gradients are
+    split.
+
     Activations of a forward operator are held until the last block with one of its backward operators. Without such a
     block (inference) they are static, like weights. Devices without operators are left out.
 
     Raises InputError for an operator without a device, or without a time on it, and for a transfer of unknown size.
     """
-    options = PlanOptions() if options is None else options
     placement = placement.on_members
-    if options.split_weights:
+    if split_weights:
         placement = weights_apart(placement)
     _check(placement)
-    blocks = block_graph(placement, split_weights=options.split_weights)
+    blocks = block_graph(placement, split_weights=split_weights)
     used = sorted({device for block in blocks.blocks for device in block.devices})
     number = {device: i for i, device in enumerate(used)}
     names, held = block_names(placement.graph, blocks), _activations(placement, blocks)

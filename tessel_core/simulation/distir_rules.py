@@ -294,6 +294,20 @@ def _free(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> D
     return {each.device: 0.0 for each in (*types, *outputs)}
 
 
+_TWICE: Mapping[str, OnOne] = {
+    **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
+    "rms_norm": _rms_norm,
+    "gelu": _gelu,
+    "cross_entropy": _cross_entropy,
+    "attention": _attention,
+    "attention_scores": _attention_scores,
+    "masked_softmax": _masked_softmax,
+    "attention_context": _attention_context,
+    "attention_bias": _attention_bias,
+    "embedding": _launch,
+}
+"""Rules of operators whose gradient costs twice as much."""
+
 _ON_ONE: Mapping[str, OnOne] = {
     **{each.kind: _unary for each in (*UNARY, *REDUCTIONS, *NORMALIZATION)},
     **{each.kind: _binary for each in BINARY},
@@ -301,11 +315,10 @@ _ON_ONE: Mapping[str, OnOne] = {
     **{each.kind: _twice(_unary) for each in NORMALIZATION_GRADIENTS},
     **dict.fromkeys(("cast", "transpose", "relu", "loss", "loss_grad", "bias_grad"), _unary),
     **dict.fromkeys(("add", "add_in_place", "accumulate", "relu_grad", "bias"), _binary),
-    **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
-    **dict.fromkeys(
-        ("embedding", "concat", "split", "chunk", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll", "after"),
-        _launch,
-    ),
+    **dict.fromkeys(("concat", "split", "chunk", "part", "slice", "unpack_qkv", "pack_qkv", "roll", "after"), _launch),
+    "write": _launch,
+    **_TWICE,
+    **{f"{kind}_grad": _twice(rule) for kind, rule in _TWICE.items()},
     "gelu_erf": _steps(1, 4),  # The steps are a quotient, erf, a sum, a product and a halving.
     "gemm": _gemm,
     "matmul": _matmul,
@@ -332,26 +345,8 @@ _ON_ONE: Mapping[str, OnOne] = {
     "linear": _linear,
     "residual": _steps(binary=2),
     "rotary": _steps(binary=3),
-    "gelu": _gelu,
-    "gelu_grad": _twice(_gelu),
-    "rms_norm": _rms_norm,
-    "rms_norm_grad": _twice(_rms_norm),
-    **dict.fromkeys(("layer_norm_grad", "layer_normalization_grad"), _twice(_layer_norm)),
-    "embedding_grad": _twice(_launch),
-    "cross_entropy": _cross_entropy,
-    "cross_entropy_grad": _twice(_cross_entropy),
-    "attention": _attention,
-    "attention_grad": _twice(_attention),
-    "attention_scores": _attention_scores,
-    "attention_scores_grad": _twice(_attention_scores),
-    "masked_softmax": _masked_softmax,
-    "masked_softmax_grad": _twice(_masked_softmax),
-    "attention_context": _attention_context,
-    "attention_context_grad": _twice(_attention_context),
     "dropout": _unary,
     "dropout_grad": _binary,
-    "attention_bias": _attention_bias,
-    "attention_bias_grad": _twice(_attention_bias),
 }
 
 RULES: Mapping[str, Rule] = {

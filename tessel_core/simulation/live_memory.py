@@ -120,7 +120,7 @@ def owners(program: Program, *, views: bool = True) -> Numbers:
 
 
 def makers(program: Program) -> tuple[Numbers, Numbers]:
-    """Return two columns, in program order: values that operations use, and the operation that uses each."""
+    """Return two columns, in program order: values that operations compute, and the operation that computes each."""
     return _columns(op.outputs for op in program.ops)
 
 

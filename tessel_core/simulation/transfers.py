@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from typing import Protocol
 
-import numpy as np
-
 from tessel_core.costs.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -22,7 +20,6 @@ from tessel_core.costs.collectives import (
     Collective,
     ring_pairs,
 )
-from tessel_core.errors import InputError
 from tessel_core.ir.operators.operator import Types
 from tessel_core.model import Link
 
@@ -44,30 +41,15 @@ class Wiring(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
-    """A transfer of `amount` bytes over parallel paths with a total of `bandwidth` bytes per second."""
+class Transfer(Collective):
+    """A transfer, or a collective of known devices."""
 
-    latency: float
-    """Seconds before the first byte arrives."""
-    amount: float
-    """Bytes that pass each link of the paths, summed over parallel paths."""
-    bandwidth: float
-    """Bytes per second of all parallel paths together."""
-    devices: tuple[int, ...]
+    devices: tuple[int, ...] = ()
     """Devices that the transfer keeps busy."""
     pairs: Pairs = ()
     """Neighbouring devices on a path that is not a ring."""
     by_node: tuple[tuple[int, ...], ...] = ()
     """Devices of a ring, grouped by node."""
-    rails: int = 1
-    """Number of parallel paths."""
-    tree: bool = False
-    """Whether the latency is that of a tree instead of a ring."""
-
-    @property
-    def seconds(self) -> float:
-        """Duration in seconds: latency + amount / bandwidth."""
-        return self.latency + self.amount / self.bandwidth
 
     @property
     def all_pairs(self) -> Pairs:
@@ -95,9 +77,8 @@ def _collective(pattern: str) -> Rule:
         if sum(map(len, by_node)) < 2:
             return ()
         found = wiring.collective(pattern, tuple(device for node in by_node for device in node), amount)
-        rings = tuple(map(tuple, by_node))
-        moved = found.latency, found.amount, found.bandwidth
-        return (Transfer(*moved, devices, by_node=rings, rails=found.rails, tree=found.tree),)
+        moved = found.amount, found.bandwidth, found.latency, found.rails, found.tree
+        return (Transfer(*moved, devices, by_node=tuple(map(tuple, by_node))),)
 
     return transfers
 
@@ -114,9 +95,8 @@ def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer,
     )  # With experts, devices may send and receive different numbers of bytes.
     found = wiring.collective(ALL_TO_ALL, workers, amount)
     paths = round(found.amount * len(workers) / amount) if amount else 1
-    return (
-        Transfer(found.latency, found.amount, found.bandwidth, devices, tuple(permutations(workers, 2)), rails=paths),
-    )
+    moved = found.amount, found.bandwidth, found.latency, paths
+    return (Transfer(*moved, devices=devices, pairs=tuple(permutations(workers, 2))),)
 
 
 def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
@@ -130,7 +110,7 @@ def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]
     if not links:
         return ()
     latency, slowest = sum(link.latency for link in links), min(link.bandwidth for link in links)
-    return (Transfer(latency, types[0].bytes, slowest, devices, pairs),)
+    return (Transfer(types[0].bytes, slowest, latency, devices=devices, pairs=pairs),)
 
 
 def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
@@ -145,7 +125,7 @@ def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ..
         pair = (part.device, one) if gathers else (one, part.device)
         link = wiring.link(*pair)
         if link is not None:
-            found.append(Transfer(link.latency, part.bytes, link.bandwidth, pair, (pair,)))
+            found.append(Transfer(part.bytes, link.bandwidth, link.latency, devices=pair, pairs=(pair,)))
     return tuple(found)
 
 
@@ -158,7 +138,7 @@ def _shift(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]
         return ()
     latency, slowest = max(link.latency for link in links), min(link.bandwidth for link in links)
     amount = sum(each.bytes for each in types if each.device == devices[0])
-    return (Transfer(latency, amount, slowest, devices, pairs),)
+    return (Transfer(amount, slowest, latency, devices=devices, pairs=pairs),)
 
 
 _PATTERNS: Mapping[str, Rule] = {
@@ -171,15 +151,6 @@ _PATTERNS: Mapping[str, Rule] = {
     "gather": _in_turn,
     "shift": _shift,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class AllreduceRow:
-    """One measurement of an all-reduce: number of devices, bytes on each device, and seconds."""
-
-    devices: int
-    bytes: float
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -203,43 +174,3 @@ class AllreduceFit:
         """Return the transfer with the measured latency and bandwidth."""
         bandwidth = transfer.amount / (self.per_byte[devices] * amount) if amount else transfer.bandwidth
         return replace(transfer, latency=self.start(devices), bandwidth=bandwidth)
-
-
-def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
-    """Fit the coefficients by least squares of relative errors.
-
-    b and c are at least 0. If all measurements have the same number of devices, b is 0.
-
-    Raises InputError if there are fewer than two numbers of bytes for a number of devices, or if more bytes do not take
-    longer.
-    """
-    groups = sorted({row.devices for row in rows})
-    if not groups:
-        raise InputError("allreduce", "has no measured rows")
-    for group in groups:
-        if len({row.bytes for row in rows if row.devices == group}) < 2:
-            raise InputError(f"allreduce of {group} devices", "needs measurements of at least two sizes")
-    starts = [1, 0] if len(groups) > 1 else [0]
-    while True:
-        slopes, found = _solved(rows, groups, starts)
-        negative = [name for name, value in zip(starts, found, strict=True) if value < 0]
-        if not negative:
-            break
-        starts = [name for name in starts if name not in negative]
-    for group, slope in zip(groups, slopes, strict=True):
-        if slope <= 0:
-            raise InputError(f"allreduce of {group} devices", "must take longer for more bytes")
-    known = dict(zip(starts, found, strict=True))
-    return AllreduceFit(dict(zip(groups, slopes, strict=True)), known.get(1, 0.0), known.get(0, 0.0))
-
-
-def _solved(
-    rows: Sequence[AllreduceRow], groups: Sequence[int], powers: Sequence[int]
-) -> tuple[list[float], list[float]]:
-    """Return the slope for each number of devices, and the coefficients of `powers` of the number of devices."""
-    columns = [[row.bytes * (row.devices == group) / row.seconds for row in rows] for group in groups]
-    columns += [[row.devices**power / row.seconds for row in rows] for power in powers]
-    matrix = np.array(columns).T
-    size = np.linalg.norm(matrix, axis=0)  # Bytes and seconds differ by many orders of magnitude.
-    found = (np.linalg.lstsq(matrix / size, np.ones(len(rows)), rcond=None)[0] / size).tolist()
-    return found[: len(groups)], found[len(groups) :]

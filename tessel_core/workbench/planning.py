@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan, OperatorGraph
 from tessel_core.networks.graphs.backward import with_weights_apart
-from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, kind_of, plan_of
+from tessel_core.planning import JointConfig, JointQuestion, kind_of, plan_of
 from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.workbench.placing import Placing
 
@@ -23,7 +23,7 @@ def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
     """
     placement = placing.placement
     assert placement is not None
-    return plan_of(placement, PlanOptions(split_weights))
+    return plan_of(placement, split_weights=split_weights)
 
 
 def split_for(
@@ -61,4 +61,4 @@ def halves_source(placing: Placing) -> str:
 
 def joint_question(placing: Placing, config: JointConfig, *, split_weights: bool = False) -> JointQuestion:
     """Return the question of a joint search. Raises InputError as `Placing.problem` does."""
-    return JointQuestion(placing.problem, config, PlanOptions(split_weights))
+    return JointQuestion(placing.problem, config, split_weights=split_weights)

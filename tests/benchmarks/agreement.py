@@ -25,7 +25,6 @@ from rich.table import Table
 
 import tessel_core
 from tessel_core.costs.costed import CostOptions, costed
-from tessel_core.costs.h200 import rows
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir.distributed import Distributed
 from tessel_core.model import Communication, DeviceMesh, OperatorGraph, Schedule, Transfers
@@ -37,6 +36,7 @@ from tessel_core.planning import plan_of
 from tessel_core.planning.placed_program import placed_program
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate
+from tools.h200_rows import rows
 
 BEFORE = {"gpt-6.7b": (146.9, 152.9), "gpt-13b": (268.5, 278.2), "gpt2-xl": (39.7, 45.2), "gpt-175b": (3333.3, 3327.4)}
 """Milliseconds of one training micro-batch on an H200, by graph and by program, when each was defined apart."""

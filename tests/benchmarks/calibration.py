@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tessel_core.costs.fit import CostFit, KernelFit, Launches, h200_fit
-from tessel_core.costs.h200 import rows
-from tessel_core.simulation.calibrate import Accuracy, calibrated, held_out, run_seconds
+from tools.calibrate import Accuracy, calibrated, held_out, run_seconds
 from tools.cost_fitting import OVERLAP, fit_all, layer_runs
 from tools.cost_rows import LONG, RATES, hidden_sizes
 from tools.gpt_layer import GptLayer
+from tools.h200_rows import rows
 
 REACH, REACH_BYTES = 0.10, 0.03
 """Largest median errors of layers of 500 µs and more, and of activation bytes."""

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/costs.py          # half a minute: it fits anew for all that is left out
 
-The peers are the data sheet's roofline and the curve through measured layers that `costs/h200.py` uses for hidden
+The peers are the data sheet's roofline and the curve through measured layers that `tools/h200_rows.py` uses for hidden
 sizes that were not measured.  The exit status is 1 where a figure of `REACH` is missed; seconds are shown and never
 judged.
 """

@@ -41,7 +41,7 @@ from tessel_core.networks.gpt import GptOptions
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.placement.by_layer import place_by_layer
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.planning.plan import PlanOptions, plan_of
+from tessel_core.planning.plan import plan_of
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation.reserved import reserved_bytes
 from tessel_core.strategies.evaluation import Configuration, evaluate
@@ -228,7 +228,7 @@ def placed_plan(sizes: tuple[int, ...], device: str, split: bool) -> MicroBatchP
     layout = ["E" + "t" * (each - 1), *["t" * each] * (stages - 2), "t" * (each - 1) + "L"]
     problem = PlacementProblem.on_mesh(graph, mesh)
     placement = Placement(graph, problem.devices, place_by_layer(graph, layout, range(stages)), problem.transfers)
-    return plan_of(placement, PlanOptions(split))
+    return plan_of(placement, split_weights=split)
 
 
 def scheduled(setting: Setting) -> Predicted:

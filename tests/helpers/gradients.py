@@ -9,7 +9,8 @@ import numpy as np
 from helpers.operators import EXAMPLES
 from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.operators.arrays import NUMPY_TYPES
+from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Attributes, AttributeValue
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import TensorType

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.ir.operators import OPERATORS
+from tessel_core.ir.operators.arrays import NUMPY_TYPES
 from tessel_core.ir.operators.elementwise import BINARY, BINARY_GRADIENTS, UNARY
 from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from helpers.plans import random_plan
 from helpers.programs import spread, uniform_mesh
+from helpers.training import mlp_training
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.update import SgdUpdate
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import Trace, simulate

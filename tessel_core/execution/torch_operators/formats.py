@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Compute, Values, in_format, wide
+from tessel_core.ir.operators.arrays import NUMPY_TYPES, in_format, wide
+from tessel_core.ir.operators.operator import Array, Compute, Values
 from tessel_core.torch_extra import TORCH_NAMES
 
 Tensor: TypeAlias = Any

@@ -11,14 +11,11 @@ from torch.nn import functional
 
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, Tensor, Tensors, gradient_of
 from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.arrays import rounded, wide
 from tessel_core.ir.operators.attributes import integer, integers
-from tessel_core.ir.operators.operator import Values, rounded, wide
-from tessel_core.ir.operators.transformers import NORM_EPSILON
+from tessel_core.ir.operators.normalization import NORM_EPSILON
+from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.operators.windows import with_pads, without_pads
-
-
-def _cast(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    return [tensors[0].to(TORCH_TYPES[str(values["dtype"])], copy=True)]
 
 
 def _of_each(function: Callable[[Tensor], Tensor]) -> Meaning:
@@ -76,11 +73,6 @@ def _slopes(x: Tensor, w: Tensor, dz: Tensor, values: Values, wanted: tuple[bool
 
 
 @rounded
-def _conv_grad(x: Tensor, w: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
-    return tuple(_slopes(x, w, dz, values, (True, True)))
-
-
-@rounded
 def _conv_input_grad(w: Tensor, dz: Tensor, values: Values) -> Tensor:
     shape = len(dz), integer(values, "groups") * w.shape[1], *integers(values, "sizes")
     return _slopes(dz.new_zeros(()).expand(shape), w, dz, values, (True, False))[0]
@@ -103,7 +95,7 @@ def _with_kernel(kind: str, kernel: Meaning) -> Meaning:
 
 
 KERNELS: dict[str, Meaning] = {
-    "cast": _cast,
+    "cast": lambda tensors, values: [tensors[0].to(TORCH_TYPES[str(values["dtype"])], copy=True)],
     **_FUNCTIONS,
     **{f"{kind}_grad": gradient_of(meaning) for kind, meaning in _FUNCTIONS.items()},
     "layer_norm": _layer_norm,
@@ -111,7 +103,9 @@ KERNELS: dict[str, Meaning] = {
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _cross_entropy_grad,
     "conv": _with_kernel("conv", _conv),
-    "conv_grad": _with_kernel("conv_grad", _conv_grad),
+    "conv_grad": _with_kernel(
+        "conv_grad", rounded(lambda x, w, dz, values: tuple(_slopes(x, w, dz, values, (True, True))))
+    ),
     "conv_input_grad": _with_kernel("conv_input_grad", _conv_input_grad),
     "conv_weight_grad": _with_kernel("conv_weight_grad", _conv_weight_grad),
 }

@@ -12,14 +12,7 @@ from tessel_core.formats.onnx.formulas import ARGUMENTS
 from tessel_core.formats.onnx.inference import Inference, OpenSizes, open_sizes_of
 from tessel_core.formats.onnx.names import kind_of, printable
 from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode
-from tessel_core.formats.onnx.parsing import (
-    DEFAULT_DOMAINS,
-    inputs_of,
-    label_of,
-    opset_of,
-    ordered_nodes,
-    parse_model,
-)
+from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, label_of, opset_of, ordered_nodes, parse_model
 
 if TYPE_CHECKING:
     import onnx

@@ -6,22 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tessel_core.ir.operators.arrays import in_format, namespace, wide
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.dropout import check_dropout, kept_columns
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    WorkRule,
-    in_format,
-    namespace,
-    need,
-    wide,
-)
-from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need
+from tessel_core.ir.operators.rules import count, same, together, with_gradient
+from tessel_core.ir.operators.work import copying, moved, no_work
 from tessel_core.ir.types import TensorType
 
 
@@ -185,13 +175,6 @@ def _attention_work(products: int) -> WorkRule:
     return work
 
 
-def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 4)
-    (out,) = attention_types(types[:3], values)
-    need(types[3] == out, f"needs the gradient of the output, {out}, got {types[3]}")
-    return tuple(types[:3])
-
-
 def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v, dz = in_groups(arrays, values)
     bend = slope_of_cap(capped_scores(q, k, values), values)
@@ -252,13 +235,6 @@ def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [columns_of(_biased_weights(q, k, wide(arrays[3]), values) @ v, arrays[0])]
 
 
-def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 5)
-    (out,) = _attention_bias(types[:4], values)
-    need(types[4] == out, f"needs the gradient of the output, {out}, got {types[4]}")
-    return tuple(types[:4])
-
-
 def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     bias = arrays[3]
     q, k, v, dz = (_heads(each, values) for each in (*arrays[:3], arrays[4]))
@@ -306,49 +282,33 @@ def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [namespace(parts[0]).stack(parts, axis=3).reshape(batch, tokens, 3 * columns)]
 
 
-_OF_HEADS = ("causal", "head_size")
-_OF_SCORES = ("cap", "rate", "seed", "window")
-_OF_BIAS = ("causal", "consecutive")
-
-
 def _row_sums(types: Types, values: Values) -> float:
     """Return the size in bytes of the log-sum-exp of each row of scores, which is kept in fp32."""
     return 4 * types[0].elements / integer(values, "head_size", 1)
 
 
+_ATTENTION = Operator(
+    "attention",
+    attention_types,
+    _attention_compute,
+    _attention_work(2),
+    ("causal", "head_size"),
+    optional=("cap", "rate", "seed", "window"),
+    statistics=_row_sums,
+)
+_ATTENTION_BIAS = Operator(
+    "attention_bias",
+    _attention_bias,
+    _attention_bias_compute,
+    _attention_bias_work(2),
+    ("head_size",),
+    optional=("causal", "consecutive"),
+    statistics=_row_sums,
+)
 ATTENTION = (
-    Operator(
-        "attention",
-        attention_types,
-        _attention_compute,
-        _attention_work(2),
-        _OF_HEADS,
-        optional=_OF_SCORES,
-        statistics=_row_sums,
-        gradient=lambda back: back.add("attention_grad", (*back.inputs, back.gradient), **back.values),
-    ),
-    # The gradient kernel computes the scores again [Dao 2022, appendix B].
-    Operator(
-        "attention_grad", _attention_grad, _attention_grad_compute, _attention_work(5), _OF_HEADS, optional=_OF_SCORES
-    ),
-    Operator(
-        "attention_bias",
-        _attention_bias,
-        _attention_bias_compute,
-        _attention_bias_work(2),
-        ("head_size",),
-        optional=_OF_BIAS,
-        statistics=_row_sums,
-        gradient=lambda back: back.add("attention_bias_grad", (*back.inputs, back.gradient), **back.values),
-    ),
-    Operator(
-        "attention_bias_grad",
-        _attention_bias_grad,
-        _attention_bias_grad_compute,
-        _attention_bias_work(5),
-        ("head_size",),
-        optional=_OF_BIAS,
-    ),
+    # The gradient kernels compute the scores again [Dao 2022, appendix B].
+    *with_gradient(_ATTENTION, range(3), _attention_grad_compute, _attention_work(5)),
+    *with_gradient(_ATTENTION_BIAS, range(4), _attention_bias_grad_compute, _attention_bias_work(5)),
     Operator(
         "unpack_qkv",
         _unpack,

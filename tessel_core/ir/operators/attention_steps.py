@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessel_core.ir.operators.arrays import namespace, rounded
 from tessel_core.ir.operators.attention import check_mask, seen_scores, softmax_of
 from tessel_core.ir.operators.attributes import integer, number
-from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, namespace, need, rounded
-from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved, one, together
+from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, need
+from tessel_core.ir.operators.rules import alike, one, together, with_gradient
+from tessel_core.ir.operators.work import elementwise_work, moved
 from tessel_core.ir.types import TensorType
 
 SCORES, SUM_OF_KEYS, SUM_OF_QUERIES = "btghd,bkgd->bghtk", "bghtk,bkgd->btghd", "bghtk,btghd->bkgd"
@@ -34,13 +36,6 @@ def _attention_scores(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (q.shaped((q.shape[0], _grouped(q, k, values), q.shape[1], k.shape[1])),)
 
 
-def _attention_scores_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    (made,) = _attention_scores(types[:2], values)
-    need(together(types, 3)[2] == made, f"needs the gradient of the scores, {made}, got {types[2]}")
-    return types[0], types[1]
-
-
 def _attention_context(types: Types, values: Values) -> tuple[TensorType, ...]:
     weights, v = together(types, 2)
     need(len(weights.shape) == 4, f"needs weights [batch, heads, queries, keys], got {weights}")
@@ -49,13 +44,6 @@ def _attention_context(types: Types, values: Values) -> tuple[TensorType, ...]:
     _grouped(made, v, values)
     need(v.shape[1] == keys, f"needs one value per key of {weights}, got {v}")
     return (made,)
-
-
-def _attention_context_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    (made,) = _attention_context(types[:2], values)
-    need(together(types, 3)[2] == made, f"needs the gradient of the output, {made}, got {types[2]}")
-    return types[0], types[1]
 
 
 def _by_head(q: Array, k: Array, values: Values) -> tuple[Array, Array]:
@@ -148,28 +136,20 @@ def _masked_softmax_grad_compute(weights: Array, dz: Array, values: Values) -> A
     return number(values, "scale") * weights * (dz - (weights * dz).sum(axis=-1, keepdims=True))
 
 
+_SCORES = Operator("attention_scores", _attention_scores, _attention_scores_compute, _products_work(1), ("head_size",))
+_CONTEXT = Operator(
+    "attention_context", _attention_context, _attention_context_compute, _products_work(1), ("head_size",)
+)
+_MASK = ("causal", "scale")
+
 ATTENTION_STEPS = (
-    Operator(
-        "attention_scores",
-        _attention_scores,
-        _attention_scores_compute,
-        _products_work(1),
-        ("head_size",),
-        gradient=lambda back: back.add("attention_scores_grad", (*back.inputs, back.gradient), **back.values),
-    ),
-    Operator(
-        "attention_scores_grad",
-        _attention_scores_grad,
-        _attention_scores_grad_compute,
-        _products_work(2),
-        ("head_size",),
-    ),
+    *with_gradient(_SCORES, range(2), _attention_scores_grad_compute, _products_work(2), of="scores"),
     Operator(
         "masked_softmax",
         _masked_softmax,
         _masked_softmax_compute,
         elementwise_work(7.0),
-        ("causal", "scale"),
+        _MASK,
         optional=("window",),
         gradient=lambda back: back.add("masked_softmax_grad", (back.outputs[0], back.gradient), **back.values),
     ),
@@ -178,24 +158,10 @@ ATTENTION_STEPS = (
         _masked_softmax_grad,
         _masked_softmax_grad_compute,
         elementwise_work(5.0),
-        ("causal", "scale"),
+        _MASK,
         optional=("window",),
     ),
-    Operator(
-        "attention_context",
-        _attention_context,
-        _attention_context_compute,
-        _products_work(1),
-        ("head_size",),
-        gradient=lambda back: back.add("attention_context_grad", (*back.inputs, back.gradient), **back.values),
-    ),
-    Operator(
-        "attention_context_grad",
-        _attention_context_grad,
-        _attention_context_grad_compute,
-        _products_work(2),
-        ("head_size",),
-    ),
+    *with_gradient(_CONTEXT, range(2), _attention_context_grad_compute, _products_work(2)),
 )
 """The operators of the forward pass:
 

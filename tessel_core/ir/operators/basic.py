@@ -5,42 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tessel_core.ir.operators.arrays import copied, equal_parts, in_format, namespace, rounded
 from tessel_core.ir.operators.attributes import axis_of, integer, number
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    copied,
-    equal_parts,
-    in_format,
-    namespace,
-    need,
-    rounded,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.rules import (
     alike,
     broadcast,
-    copying,
-    copying_part,
     count,
-    elementwise_work,
     joined,
     joined_parts,
-    moved,
-    no_work,
     one,
     padded_part,
     part_of,
     passed_on,
-    read_work,
     same_device,
     summed_to,
     together,
+    with_gradient,
 )
+from tessel_core.ir.operators.work import copying, copying_part, elementwise_work, moved, no_work, read_work
 from tessel_core.ir.types import TensorType
 
 
@@ -110,13 +93,6 @@ def _matmul_transposed(types: Types, values: Values) -> tuple[TensorType, ...]:
     fits = len(x.shape) > 1 and len(w.shape) == 2 and x.dtype == w.dtype and x.shape[-1] == w.shape[1]
     need(fits, f"needs [.., k] and [n, k] of one dtype, got {x} and {w}")
     return (x.resized(len(x.shape) - 1, w.shape[0]),)
-
-
-def _transposed_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    (dz,) = _matmul_transposed(types[:2], values)
-    need(types[2] == dz, f"needs the gradient of the product, {dz}, got {types[2]}")
-    return types[0], types[1]
 
 
 def _transposed_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -337,10 +313,6 @@ def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [in_format(namespace(arrays[0]).where(arrays[0] > 0, arrays[1], 0), arrays[1])]
 
 
-def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [in_format((arrays[0] - arrays[1]) ** 2 / arrays[2], arrays[0])]
-
-
 def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [in_format(2 * (arrays[0] - arrays[1]) / arrays[2], arrays[0])]
 
@@ -379,14 +351,19 @@ BASIC = (
         _matmul_work,
         gradient=lambda back: _product_gradients(back, back.gradient),
     ),
-    Operator(
-        "matmul_transposed",
-        _matmul_transposed,
-        lambda arrays, values: [arrays[0] @ arrays[1].T],
-        _matmul_work,
-        gradient=_transposed_gradients,
+    *with_gradient(
+        Operator(
+            "matmul_transposed",
+            _matmul_transposed,
+            lambda arrays, values: [arrays[0] @ arrays[1].T],
+            _matmul_work,
+            gradient=_transposed_gradients,
+        ),
+        range(2),
+        _transposed_grad_compute,
+        _transposed_grad_work,
+        of="product",
     ),
-    Operator("matmul_transposed_grad", _transposed_grad, _transposed_grad_compute, _transposed_grad_work),
     Operator(
         "matmul_input_grad",
         _matmul_input_grad,
@@ -437,7 +414,7 @@ BASIC = (
     Operator(
         "loss",
         _loss,
-        _loss_compute,
+        lambda arrays, values: [in_format((arrays[0] - arrays[1]) ** 2 / arrays[2], arrays[0])],
         elementwise_work(3.0),
         gradient=lambda back: [back.one("loss_grad", *back.inputs), None, None],
         loss=True,

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessel_core.ir.operators.arrays import equal_parts, namespace
 from tessel_core.ir.operators.attributes import axis_of, device_list, integer
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Compute,
-    Operator,
-    Types,
-    Values,
-    equal_parts,
-    namespace,
-    need,
-)
-from tessel_core.ir.operators.rules import count, no_work, part_of
+from tessel_core.ir.operators.operator import Array, Arrays, Compute, Operator, Types, Values, need
+from tessel_core.ir.operators.rules import count, part_of
+from tessel_core.ir.operators.work import no_work
 from tessel_core.ir.types import TensorType
 
 

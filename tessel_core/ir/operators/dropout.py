@@ -6,20 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tessel_core.ir.operators.arrays import copied, namespace, rounded
 from tessel_core.ir.operators.attributes import integer, number
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    copied,
-    namespace,
-    need,
-    rounded,
-)
-from tessel_core.ir.operators.rules import elementwise_work, one, together
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need
+from tessel_core.ir.operators.rules import one, together
+from tessel_core.ir.operators.work import elementwise_work
 from tessel_core.ir.types import TensorType
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tessel_core.ir.operators.arrays import NUMPY_TYPES, in_format, namespace, rounded, wide
 from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS, sigmoid
 from tessel_core.ir.operators.operator import (
-    NUMPY_TYPES,
     Array,
     Arrays,
     GradientRule,
@@ -21,13 +21,10 @@ from tessel_core.ir.operators.operator import (
     ShapeRule,
     Types,
     Values,
-    in_format,
-    namespace,
     need,
-    rounded,
-    wide,
 )
-from tessel_core.ir.operators.rules import alike, broadcast, copying, count, elementwise_work, joined, one, summed_to
+from tessel_core.ir.operators.rules import alike, broadcast, count, joined, one, summed_to, with_gradient
+from tessel_core.ir.operators.work import copying, elementwise_work
 from tessel_core.ir.types import REAL, WIDTHS, TensorType
 
 
@@ -193,17 +190,8 @@ def _pow_exponent_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array
         return [in_format(xp.where((x == 0) & (y >= 0), 0, dz * x**y * xp.log(x)), arrays[1])]
 
 
-def _gate_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    return (_checked_output(types, alike),) * 2
-
-
 @rounded
-def _gate_compute(x: Array, by: Array, values: Values) -> Array:
-    return x * sigmoid(namespace(x), by)
-
-
-@rounded
-def _gate_grad_compute(x: Array, by: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+def _gate_grad(x: Array, by: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     share = sigmoid(namespace(x), by)
     return dz * share, dz * x * share * (1 - share)
 
@@ -239,19 +227,14 @@ BINARY_GRADIENTS = (
 )
 """Gradients of elementwise operators. They have the output's shape and are not yet summed over repeated axes."""
 
+_GATE = Operator("gate", alike, rounded(lambda x, by, values: x * sigmoid(namespace(x), by)), elementwise_work(5.0))
+
 ELEMENTWISE = (
     *UNARY,
     *BINARY,
     *FUNCTION_GRADIENTS,
     *BINARY_GRADIENTS,
-    Operator(
-        "gate",
-        alike,
-        _gate_compute,
-        elementwise_work(5.0),
-        gradient=lambda back: back.add("gate_grad", (*back.inputs, back.gradient)),
-    ),
-    Operator("gate_grad", _gate_grad, _gate_grad_compute, elementwise_work(10.0)),
+    *with_gradient(_GATE, range(2), _gate_grad, elementwise_work(10.0)),
     Operator(
         "where",
         _chosen,

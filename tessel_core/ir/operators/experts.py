@@ -11,25 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.arrays import in_format, namespace, parts_of, wide
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.communication import OVER, check_complete, more_devices
 from tessel_core.ir.operators.functions import sigmoid
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    in_format,
-    namespace,
-    need,
-    parts_of,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
-from tessel_core.ir.operators.rules import copying, count, moved, no_work, read_work, same_device
+from tessel_core.ir.operators.rules import count, same_device, together, with_gradient
+from tessel_core.ir.operators.work import copying, moved, no_work, read_work
 from tessel_core.ir.types import TensorType
 
 _SCORES = ("softmax", "sigmoid")
@@ -107,9 +96,7 @@ def _pairs(choice: TensorType) -> int:
 
 
 def _dispatch(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    x, choice = types
+    x, choice = together(types, 2)
     need(x.shape[:-1] == choice.shape[:-1], f"needs rows [.., n] and their experts [.., top], got {x} and {choice}")
     if "imbalance" in values:
         need(number(values, "imbalance") >= 1, f"imbalance must be at least 1, got {values['imbalance']}")
@@ -141,9 +128,7 @@ def _dispatch_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    rows, choice, share = types
+    rows, choice, share = together(types, 3)
     (made,) = _dispatch_grad((choice, rows), values)
     need(
         share.shape == choice.shape and share.dtype == rows.dtype,
@@ -157,13 +142,6 @@ def _combine_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [in_format((_in_order(wide(rows), choice) * wide(share)[..., None]).sum(axis=-2), rows)]
 
 
-def _combine_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 4)
-    (made,) = _combine(types[:3], values)
-    need(types[3] == made, f"needs the gradient of the output, {made}, got {types[3]}")
-    return types[0], types[2]
-
-
 def _combine_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     rows, choice, share, dz = arrays
     spread = (wide(dz)[..., None, :] * wide(share)[..., None]).reshape(rows.shape)
@@ -172,9 +150,7 @@ def _combine_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    rows, choice, w = types
+    rows, choice, w = together(types, 3)
     fits = len(rows.shape) == 2 and len(w.shape) == 3 and rows.shape == (_pairs(choice), w.shape[1])
     need(
         fits and rows.dtype == w.dtype, f"needs rows [n, k], their experts and weights [experts, k, m], got {rows}, {w}"
@@ -377,6 +353,8 @@ def _return_rows_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 _OF_ROUTE = ("normed", "scale", "score", "top")
 
+_COMBINE = Operator("combine", _combine, _combine_compute, copying, gradient=_combine_gradients)
+
 EXPERTS = (
     Operator("route", _route, _route_compute, read_work(5.0), _OF_ROUTE, gradient=_route_gradients),
     Operator("route_grad", _route_grad, _route_grad_compute, read_work(8.0), _OF_ROUTE),
@@ -389,14 +367,7 @@ EXPERTS = (
         gradient=lambda back: [back.one("dispatch_grad", back.inputs[1], back.gradient), None],
     ),
     Operator("dispatch_grad", _dispatch_grad, _dispatch_grad_compute, copying),
-    Operator(
-        "combine",
-        _combine,
-        _combine_compute,
-        copying,
-        gradient=_combine_gradients,
-    ),
-    Operator("combine_grad", _combine_grad, _combine_grad_compute, copying),
+    *with_gradient(_COMBINE, range(3), _combine_grad_compute, copying, made=(0, 2)),
     Operator("grouped_matmul", _grouped, _grouped_compute, _grouped_work, gradient=_grouped_gradients),
     Operator("grouped_matmul_grad", _grouped_grad, _grouped_grad_compute, _grouped_grad_work),
     Operator("grouped_matmul_input_grad", _grouped_input_grad, _grouped_input_grad_compute, _grouped_input_grad_work),

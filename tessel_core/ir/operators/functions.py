@@ -13,21 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from tessel_core.ir.operators.arrays import in_format, namespace, rounded, wide
 from tessel_core.ir.operators.attributes import number
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    in_format,
-    namespace,
-    need,
-    rounded,
-    wide,
-)
-from tessel_core.ir.operators.rules import alike, elementwise_work, one
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need
+from tessel_core.ir.operators.rules import alike, one
+from tessel_core.ir.operators.work import elementwise_work
 from tessel_core.ir.types import TensorType
 
 Function = Callable[..., Array]
@@ -89,6 +79,8 @@ class _Row:
         return Operator(f"{self.kind}_grad", self._infer_gradient, compute, work, self.names)
 
 
+_GELU_SCALE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
+
 _erf_of_each = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -121,6 +113,15 @@ def _mish_slope(xp: Any, x: Array) -> Array:
     return tanh + x * (1 - tanh**2) * sigmoid(xp, x)
 
 
+def _tanh_of_gelu(xp: Any, x: Array) -> Array:
+    return xp.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3))
+
+
+def _gelu_slope(xp: Any, x: Array) -> Array:
+    tanh, inner = _tanh_of_gelu(xp, x), _GELU_SCALE * (1 + 3 * _GELU_CUBE * x**2)
+    return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner
+
+
 def _gelu_erf_slope(xp: Any, x: Array) -> Array:
     return 0.5 * (1 + _erf(xp, x / math.sqrt(2))) + x * xp.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
@@ -131,10 +132,6 @@ def _hard_swish_slope(xp: Any, x: Array) -> Array:
 
 def _leaky_slope(xp: Any, x: Array, alpha: float) -> Array:
     return xp.where(x < 0, xp.full_like(x, alpha), 1)
-
-
-def _elu(xp: Any, x: Array, alpha: float) -> Array:
-    return xp.where(x < 0, alpha * xp.expm1(xp.minimum(x, 0)), x)
 
 
 def _hard_sigmoid_slope(xp: Any, x: Array, alpha: float, beta: float) -> Array:
@@ -161,12 +158,13 @@ _ROWS = (
     _Row("softsign", 3.0, lambda xp, x: x / (1 + xp.abs(x)), lambda xp, x: 1 / (1 + xp.abs(x)) ** 2),
     _Row("mish", 5.0, lambda xp, x: x * xp.tanh(_softplus(xp, x)), _mish_slope),
     _Row("hard_swish", 5.0, lambda xp, x: x * xp.clip(x / 6 + 0.5, 0, 1), _hard_swish_slope),
+    _Row("gelu", 9.0, lambda xp, x: 0.5 * x * (1 + _tanh_of_gelu(xp, x)), _gelu_slope),
     _Row("gelu_erf", 5.0, lambda xp, x: x / 2 * (1 + _erf(xp, x / math.sqrt(2))), _gelu_erf_slope),
     _Row("leaky_relu", 2.0, lambda xp, x, alpha: xp.where(x < 0, alpha * x, x), _leaky_slope, ("alpha",)),
     _Row(
         "elu",
         3.0,
-        _elu,
+        lambda xp, x, alpha: xp.where(x < 0, alpha * xp.expm1(xp.minimum(x, 0)), x),
         lambda xp, x, alpha: xp.where(x < 0, alpha * xp.exp(xp.minimum(x, 0)), 1),
         ("alpha",),
     ),
@@ -196,8 +194,8 @@ FUNCTIONS = (
 )
 """The input and output of each function have the same shape and number format.
 
-`gelu_erf` is GELU by its definition, and `gelu` is its tanh approximation. `silu` is x sigmoid(x) [Elfwing 2018].
-`scale` multiplies by the number `by`.
+`gelu_erf` is GELU by its definition, and `gelu` is its tanh approximation [Hendrycks 2016]. `silu` is x sigmoid(x)
+[Elfwing 2018]. `scale` multiplies by the number `by`.
 """
 
 FUNCTION_GRADIENTS = tuple(each.backward() for each in _ROWS if each.slope)

@@ -5,38 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessel_core.ir.operators.arrays import in_format, namespace, rounded, wide
 from tessel_core.ir.operators.attributes import axes_of, number
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    in_format,
-    namespace,
-    need,
-    rounded,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need
 from tessel_core.ir.operators.reductions import mean_of, sum_of
-from tessel_core.ir.operators.rules import (
-    broadcast,
-    count,
-    elementwise_work,
-    read_work,
-    same_device,
-    summed_to,
-    together,
-)
+from tessel_core.ir.operators.rules import broadcast, same_device, summed_to, together, with_gradient
+from tessel_core.ir.operators.work import elementwise_work, read_work
 from tessel_core.ir.types import TensorType
 
+NORM_EPSILON = 1e-5
+"""Number added to the variance by `layer_norm` [Radford 2019, GPT-2's published code]."""
 RMS_EPSILON = 1e-6
 """Number added to the mean square before its root is taken [Zhang 2019; Touvron 2023, LLaMA's published code]."""
-
-
-def _like_output(given: TensorType, like: TensorType) -> None:
-    need(given == like, f"needs the gradient of the output, {like}, got {given}")
 
 
 def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array]:
@@ -77,13 +57,6 @@ def _layer_normalization_compute(x: Array, scale: Array, *rest: Any) -> Array:
     return found + shift[0] if shift else found
 
 
-def _layer_normalization_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    _like_output(types[2], _layer_normalization(types[:2], values)[0])
-    same_device(types)
-    return types[0], types[1]
-
-
 @rounded
 def _layer_normalization_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     axes = axes_of(values, x.ndim)
@@ -96,6 +69,20 @@ def _layer_normalization_gradients(back: Reverse) -> list[int | None]:
     return [*found, *(summed_to(back, back.gradient, 2) for _ in back.inputs[2:])]
 
 
+def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, scale, shift = together(types, 3)
+    fits = len(x.shape) > 0 and scale == shift == x.shaped(x.shape[-1:])
+    need(fits, f"needs [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
+    return (x,)
+
+
+@rounded
+def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    normal, deviation = _normal(x, (-1,), NORM_EPSILON)
+    by_input = _normal_slope(normal, deviation, dz * scale, (-1,))
+    return by_input, _summed_like(dz * normal, scale), _summed_like(dz, scale)
+
+
 def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, scale = together(types, 2)
     fits = len(x.shape) > 0 and scale == x.shaped(x.shape[-1:])
@@ -105,17 +92,6 @@ def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _root(x: Array) -> Array:
     return namespace(x).sqrt(mean_of(x**2, (-1,), True) + RMS_EPSILON)
-
-
-@rounded
-def _rms_norm_compute(x: Array, scale: Array, values: Values) -> Array:
-    return x / _root(x) * scale
-
-
-def _rms_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    _like_output(types[2], _rms_norm(types[:2], values)[0])
-    return types[0], types[1]
 
 
 @rounded
@@ -145,12 +121,6 @@ def _batch_norm_compute(x: Array, *rest: Any) -> Array:
     *statistics, values = rest
     scale, shift, mean, variance = (_of_channels(each, x) for each in statistics)
     return (x - mean) / namespace(x).sqrt(variance + number(values, "epsilon")) * scale + shift
-
-
-def _batch_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 6)
-    _like_output(types[5], _batch_norm(types[:5], values)[0])
-    return tuple(types[:5])
 
 
 def _other_axes(x: Array) -> tuple[int, ...]:
@@ -184,13 +154,6 @@ def _batch_norm_training_compute(x: Array, scale: Array, shift: Array, values: V
     return normal * _of_channels(scale, x) + _of_channels(shift, x)
 
 
-def _batch_norm_training_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    x, scale, dz = types
-    _like_output(dz, _batch_norm_training((x, scale, scale), values)[0])
-    return x, scale, scale
-
-
 @rounded
 def _batch_norm_training_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     axes = _other_axes(x)
@@ -199,68 +162,74 @@ def _batch_norm_training_grad_compute(x: Array, scale: Array, dz: Array, values:
     return by_input, (dz * normal).sum(axis=axes), dz.sum(axis=axes)
 
 
-_AXES, _EPSILON = ("axes", "epsilon"), ("epsilon",)
-
-NORMALIZATION = (
-    Operator(
-        "layer_normalization",
-        _layer_normalization,
-        _layer_normalization_compute,
+_NORMS = (
+    with_gradient(
+        Operator(
+            "layer_normalization",
+            _layer_normalization,
+            _layer_normalization_compute,
+            read_work(8.0),
+            ("axes", "epsilon"),
+            gradient=_layer_normalization_gradients,
+        ),
+        range(2),
+        _layer_normalization_grad_compute,
+        read_work(16.0),
+    ),
+    with_gradient(
+        Operator(
+            "layer_norm",
+            _layer_norm,
+            rounded(lambda x, scale, shift, values: _normal(x, (-1,), NORM_EPSILON)[0] * scale + shift),
+            elementwise_work(8.0),
+            statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
+        ),
+        (0, 1, 1),
+        _layer_norm_grad_compute,
+        elementwise_work(16.0),
+    ),
+    with_gradient(
+        Operator(
+            "rms_norm",
+            _rms_norm,
+            rounded(lambda x, scale, values: x / _root(x) * scale),
+            elementwise_work(4.0),
+            statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # Roots of mean squares, fp32.
+        ),
+        range(2),
+        _rms_norm_grad_compute,
+        elementwise_work(10.0),
+    ),
+    with_gradient(
+        Operator("batch_norm", _batch_norm, _batch_norm_compute, read_work(2.0), ("epsilon",)),
+        range(5),
+        _batch_norm_grad_compute,
         read_work(8.0),
-        _AXES,
-        gradient=_layer_normalization_gradients,
     ),
-    Operator(
-        "rms_norm",
-        _rms_norm,
-        _rms_norm_compute,
-        elementwise_work(4.0),
-        statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # Roots of mean squares, fp32.
-        gradient=lambda back: back.add("rms_norm_grad", (*back.inputs, back.gradient)),
-    ),
-    Operator(
-        "batch_norm",
-        _batch_norm,
-        _batch_norm_compute,
-        read_work(2.0),
-        _EPSILON,
-        gradient=lambda back: back.add("batch_norm_grad", (*back.inputs, back.gradient), **back.values),
-    ),
-    Operator(
-        "batch_norm_training",
-        _batch_norm_training,
-        _batch_norm_training_compute,
-        read_work(8.0),
-        _EPSILON,
-        statistics=lambda types, values: 8 * types[0].shape[1],  # Mean and deviation of the channels, in fp32.
-        gradient=lambda back: back.add("batch_norm_training_grad", (*back.inputs[:2], back.gradient), **back.values),
+    with_gradient(
+        Operator(
+            "batch_norm_training",
+            _batch_norm_training,
+            _batch_norm_training_compute,
+            read_work(8.0),
+            ("epsilon",),
+            statistics=lambda types, values: 8 * types[0].shape[1],  # Mean and deviation of the channels, in fp32.
+        ),
+        (0, 1, 1),
+        _batch_norm_training_grad_compute,
+        read_work(16.0),
     ),
 )
+
+NORMALIZATION = tuple(norm for norm, _ in _NORMS)
 """Operators of normalization.
 
-`layer_normalization` normalizes over any axes with any epsilon. The operator `layer_norm` in the module `transformers`
-normalizes over the last axis with a fixed epsilon. `rms_norm` also normalizes over the last axis [Zhang 2019].
+`layer_normalization` normalizes over any axes with any epsilon. `layer_norm` normalizes over the last axis with a fixed
+epsilon. `rms_norm` also normalizes over the last axis [Zhang 2019].
 `batch_norm` gets the statistics as inputs, as in inference, and `batch_norm_training` computes them from the batch.
 """
 
-NORMALIZATION_GRADIENTS = (
-    Operator(
-        "layer_normalization_grad",
-        _layer_normalization_grad,
-        _layer_normalization_grad_compute,
-        read_work(16.0),
-        _AXES,
-    ),
-    Operator("rms_norm_grad", _rms_norm_grad, _rms_norm_grad_compute, elementwise_work(10.0)),
-    Operator("batch_norm_grad", _batch_norm_grad, _batch_norm_grad_compute, read_work(8.0), _EPSILON),
-    Operator(
-        "batch_norm_training_grad",
-        _batch_norm_training_grad,
-        _batch_norm_training_grad_compute,
-        read_work(16.0),
-        _EPSILON,
-    ),
-)
+NORMALIZATION_GRADIENTS = tuple(gradient for _, gradient in _NORMS)
 """Gradients of the norms. Inputs are the tensor, its scale and the output's gradient.
 
 `batch_norm_grad` also needs all other inputs of the forward pass.

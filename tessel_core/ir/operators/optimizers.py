@@ -9,7 +9,8 @@ import numpy as np
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
-from tessel_core.ir.operators.rules import moved, same_device
+from tessel_core.ir.operators.rules import same_device
+from tessel_core.ir.operators.work import moved
 from tessel_core.ir.types import TensorType
 
 NARROW = ("fp16", "bf16")

@@ -5,22 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tessel_core.ir.operators.arrays import in_format, namespace, rounded, wide
 from tessel_core.ir.operators.attributes import axes_of, integer
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    GradientRule,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    in_format,
-    namespace,
-    need,
-    rounded,
-    wide,
-)
-from tessel_core.ir.operators.rules import alike, count, elementwise_work, kept, one, read_work, spread
+from tessel_core.ir.operators.operator import Array, Arrays, GradientRule, Operator, Reverse, Types, Values, need
+from tessel_core.ir.operators.rules import alike, count, kept, one, spread
+from tessel_core.ir.operators.work import elementwise_work, read_work
 from tessel_core.ir.types import TensorType
 
 _ALONG = ("axes", "keep")
@@ -123,14 +112,6 @@ def _shared(hit: Array, dz: Array, axes: tuple[int, ...]) -> Array:
     return hit * (dz / sum_of(hit, axes, True))
 
 
-def _max_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    return _shared(x == largest_of(x, axes, True), dz, axes)
-
-
-def _min_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    return _shared(x == _least_of(x, axes, True), dz, axes)
-
-
 def _prod_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
     """Return the gradient of a product: dz times the product of all other numbers.
 
@@ -181,16 +162,6 @@ def log_softmax_of(x: Array, axes: tuple[int, ...]) -> Array:
     return shifted - xp.log(sum_of(xp.exp(shifted), axes, True))
 
 
-@rounded
-def _log_softmax_compute(x: Array, values: Values) -> Array:
-    return log_softmax_of(x, axes_of(values, x.ndim))
-
-
-@rounded
-def _softmax_compute(x: Array, values: Values) -> Array:
-    return namespace(x).exp(log_softmax_of(x, axes_of(values, x.ndim)))
-
-
 def _softmax_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     axes_of(values, len(types[0].shape) if types else 0)
     return alike(types, values)
@@ -227,7 +198,7 @@ REDUCTIONS = (
     Operator(
         "softmax",
         _softmax,
-        _softmax_compute,
+        rounded(lambda x, values: namespace(x).exp(log_softmax_of(x, axes_of(values, x.ndim)))),
         elementwise_work(5.0),
         ("axes",),
         gradient=_gradient_of_output("softmax_grad"),
@@ -235,7 +206,7 @@ REDUCTIONS = (
     Operator(
         "log_softmax",
         _softmax,
-        _log_softmax_compute,
+        rounded(lambda x, values: log_softmax_of(x, axes_of(values, x.ndim))),
         elementwise_work(5.0),
         ("axes",),
         gradient=_gradient_of_output("log_softmax_grad"),
@@ -244,8 +215,8 @@ REDUCTIONS = (
 """Operators of reductions. `softmax` normalizes over all of its axes together."""
 
 REDUCTION_GRADIENTS = (
-    _reduction_gradient("reduce_max_grad", _max_slope),
-    _reduction_gradient("reduce_min_grad", _min_slope),
+    _reduction_gradient("reduce_max_grad", lambda x, dz, axes: _shared(x == largest_of(x, axes, True), dz, axes)),
+    _reduction_gradient("reduce_min_grad", lambda x, dz, axes: _shared(x == _least_of(x, axes, True), dz, axes)),
     _reduction_gradient("reduce_prod_grad", _prod_slope),
     Operator("softmax_grad", _softmax_grad, _softmax_grad_compute, elementwise_work(4.0), ("axes",)),
     Operator("log_softmax_grad", _softmax_grad, _log_softmax_grad_compute, elementwise_work(4.0), ("axes",)),

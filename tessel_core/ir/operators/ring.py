@@ -14,33 +14,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessel_core.ir.operators.attention import (
-    attention_types,
-    capped_scores,
-    columns_of,
-    in_groups,
-    slope_of_cap,
-)
+from tessel_core.ir.operators.arrays import in_format, namespace, wide
+from tessel_core.ir.operators.attention import attention_types, capped_scores, columns_of, in_groups, slope_of_cap
 from tessel_core.ir.operators.attributes import integer
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    WorkRule,
-    in_format,
-    namespace,
-    need,
-    wide,
-)
-from tessel_core.ir.operators.rules import count, elementwise_work, moved, same_device
-from tessel_core.ir.types import TensorType, places_here
-
-
-def _wide(dtype: str) -> str:
-    return "fp64" if dtype == "fp64" else "fp32"
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need
+from tessel_core.ir.operators.rules import count, together
+from tessel_core.ir.operators.work import elementwise_work, moved
+from tessel_core.ir.types import TensorType, places_here, wide_format
 
 
 def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -50,7 +30,7 @@ def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
     need(integer(values, "index") < parts, f"index must be below {parts}, got {values['index']}")
     need(integer(values, "step") < parts, f"step must be below {parts}, got {values['step']}")
     heads = q.shape[2] // integer(values, "head_size", 1)
-    return made, TensorType(_wide(q.dtype), (*q.shape[:2], heads), q.device)
+    return made, TensorType(wide_format(q.dtype), (*q.shape[:2], heads), q.device)
 
 
 def _seen(q: Array, k: Array, values: Values) -> Array:
@@ -84,8 +64,7 @@ def _block_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _merge(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 4)
-    same_device(types)
+    together(types, 4)
     need(types[0] == types[2] and types[1] == types[3], f"needs two outputs and their logarithms, got {types}")
     return types[0], types[1]
 

@@ -1,12 +1,15 @@
-"""Rules that operators share for shapes, gradients and work."""
+"""Rules that operators share for shapes and gradients."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import axes_of, axis_of
-from tessel_core.ir.operators.operator import Reverse, Types, Values, Work, WorkRule, need
+from tessel_core.ir.operators.operator import Compute, Operator, Reverse, Types, Values, WorkRule, need
 from tessel_core.ir.types import TensorType
 
 
@@ -78,6 +81,36 @@ def passed_on(back: Reverse) -> list[int | None]:
     return [back.gradient]
 
 
+def with_gradient(
+    operator: Operator,
+    given: Sequence[int],
+    compute: Compute,
+    work: WorkRule,
+    made: Sequence[int] | None = None,
+    of: str = "output",
+) -> tuple[Operator, Operator]:
+    """Return an operator and the operator of its gradient, which has the same attributes.
+
+    The gradient has some first inputs of the operator, then the gradient of the operator's output. `given` lists the
+    operator's inputs by their index there. A shift is left out: it has the index of the scale, which has the same type.
+    `made` lists the inputs whose types the outputs have, by default `given`. If the operator has no gradient rule yet,
+    its rule becomes this gradient. Error messages call the operator's output `of`.
+    """
+    kind, inputs = f"{operator.kind}_grad", 1 + max(given)
+
+    def infer(types: Types, values: Values) -> tuple[TensorType, ...]:
+        count(types, inputs + 1)
+        (out,) = operator.infer([types[place] for place in given], values)
+        need(types[inputs] == out, f"needs the gradient of the {of}, {out}, got {types[inputs]}")
+        return tuple(types[place] for place in (given if made is None else made))
+
+    def rule(back: Reverse) -> Sequence[int | None]:
+        return back.add(kind, (*back.inputs[:inputs], back.gradient), **back.values)
+
+    gradient = Operator(kind, infer, compute, work, operator.attributes, optional=operator.optional)
+    return replace(operator, gradient=operator.gradient or rule), gradient
+
+
 def summed_to(back: Reverse, gradient: int, place: int) -> int | None:
     """Return the gradient of an input that was broadcast, or None if it is not needed.
 
@@ -141,39 +174,3 @@ def joined_parts(back: Reverse) -> list[int | None]:
             padded = padded_part(back, gradient, back.types[0], axis, sum(sizes[:place]), sizes[place])
             whole = padded if whole is None else back.one("add", whole, padded)
     return [whole]
-
-
-def moved(types: Types, outputs: Types) -> float:
-    """Return the total bytes of all inputs and outputs."""
-    return float(sum(each.bytes for each in (*types, *outputs)))
-
-
-def elementwise_work(flops: float = 1.0) -> WorkRule:
-    """Return a work rule: `flops` FLOPs per element of the first output.
-
-    Each input is read and each output written once.
-    """
-    return lambda types, outputs, values: Work(flops * outputs[0].elements, moved(types, outputs))
-
-
-def read_work(flops: float) -> WorkRule:
-    """Return a work rule: `flops` FLOPs per element of the first input.
-
-    Each input is read and each output written once.
-    """
-    return lambda types, outputs, values: Work(flops * types[0].elements, moved(types, outputs))
-
-
-def no_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: nothing to compute, nothing moved."""
-    return Work()
-
-
-def copying_part(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: no FLOPs. The bytes of the output are read and written."""
-    return Work(0.0, moved(outputs, outputs))
-
-
-def copying(types: Types, outputs: Types, values: Values) -> Work:
-    """Work rule: no FLOPs. Inputs are read and outputs are written once."""
-    return Work(0.0, moved(types, outputs))

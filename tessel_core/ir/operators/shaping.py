@@ -9,34 +9,11 @@ from typing import Any
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.arrays import copied, in_format, namespace, parts_of, summed_rows, wide
 from tessel_core.ir.operators.attributes import axes_of, axis_of, integer, integers, number
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    GradientRule,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    copied,
-    in_format,
-    namespace,
-    need,
-    parts_of,
-    summed_rows,
-    wide,
-)
-from tessel_core.ir.operators.rules import (
-    copying,
-    copying_part,
-    count,
-    free_batch,
-    joined_parts,
-    no_work,
-    summed_to,
-    together,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, GradientRule, Operator, Reverse, Types, Values, Work, need
+from tessel_core.ir.operators.rules import count, free_batch, joined_parts, summed_to, together
+from tessel_core.ir.operators.work import copying, copying_part, no_work
 from tessel_core.ir.types import TensorType
 
 

@@ -23,7 +23,8 @@ from tessel_core.ir.operators.operator import (
     WriteOperation,
     need,
 )
-from tessel_core.ir.operators.rules import count, no_work
+from tessel_core.ir.operators.rules import count
+from tessel_core.ir.operators.work import no_work
 from tessel_core.ir.types import TensorType
 from tessel_core.units import MAGNITUDE
 

@@ -1,4 +1,4 @@
-"""Operators of transformers: norm, activation, embedding, loss, and the cache of keys and values."""
+"""Operators of transformers: embedding, rotary positions, loss, and the cache of keys and values."""
 
 from __future__ import annotations
 
@@ -7,94 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.arrays import in_format, namespace, rounded, summed_rows, wide
 from tessel_core.ir.operators.attributes import axis_of, integer, number
 from tessel_core.ir.operators.formats import FUSED
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    in_format,
-    namespace,
-    need,
-    rounded,
-    summed_rows,
-    wide,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import log_softmax_of
-from tessel_core.ir.operators.rules import (
-    alike,
-    count,
-    elementwise_work,
-    one,
-    read_work,
-    together,
-)
+from tessel_core.ir.operators.rules import one, together, with_gradient
+from tessel_core.ir.operators.work import elementwise_work, read_work
 from tessel_core.ir.types import TensorType, places_here
-
-NORM_EPSILON = 1e-5
-"""Number added to the variance before its root is taken [Radford 2019, GPT-2's published code]."""
-
-_GELU_SCALE, _GELU_CUBE = float(np.sqrt(2 / np.pi)), 0.044715
 
 
 def _is_integer(each: TensorType) -> bool:
     return each.dtype.startswith("int")
-
-
-def _slope_of_tanh(x: Array) -> tuple[Array, Array]:
-    """Return the tanh in the approximation of GELU, and the derivative of its argument."""
-    tanh = np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3))
-    return tanh, _GELU_SCALE * (1 + 3 * _GELU_CUBE * x**2)
-
-
-@rounded
-def _gelu_compute(x: Array, values: Values) -> Array:
-    return np.asarray(0.5 * x * (1 + _slope_of_tanh(x)[0]))
-
-
-@rounded
-def _gelu_grad_compute(x: Array, dz: Array, values: Values) -> Array:
-    tanh, inner = _slope_of_tanh(x)
-    return np.asarray((0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner) * dz)
-
-
-def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
-    x, scale, shift = together(types, 3)
-    fits = len(x.shape) > 0 and scale == shift == x.shaped(x.shape[-1:])
-    need(fits, f"needs [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
-    return (x,)
-
-
-def _normal(x: Array) -> tuple[Array, Array]:
-    """Return the tensor, normalized to mean 0 and variance 1 along the last axis, and its standard deviation."""
-    deviation = np.sqrt(x.var(axis=-1, keepdims=True) + NORM_EPSILON)
-    return (x - x.mean(axis=-1, keepdims=True)) / deviation, deviation
-
-
-@rounded
-def _layer_norm_compute(x: Array, scale: Array, shift: Array, values: Values) -> Array:
-    return _normal(x)[0] * scale + shift
-
-
-def _layer_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    _layer_norm((types[0], types[1], types[1]), values)
-    need(types[2] == types[0], f"needs the gradient of the output, {types[0]}, got {types[2]}")
-    return types[0], types[1], types[1]
-
-
-@rounded
-def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
-    normal, deviation = _normal(x)
-    rows = tuple(range(x.ndim - 1))
-    by_normal = dz * scale
-    centred = by_normal - by_normal.mean(axis=-1, keepdims=True)
-    by_input = (centred - normal * (by_normal * normal).mean(axis=-1, keepdims=True)) / deviation
-    return by_input, (dz * normal).sum(axis=rows), dz.sum(axis=rows)
 
 
 def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -133,17 +57,6 @@ def _embedding_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     table = arrays[0]
     rows, here = rows_here(arrays[1], len(table), values)
     return [namespace(table).where(here[..., None], table[rows], 0)]
-
-
-def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
-    return Work(0.0, float(types[1].bytes + 2 * outputs[0].bytes))
-
-
-def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    (out,) = _embedding(types[:2], values)
-    need(types[2] == out, f"needs the gradient of the output, {out}, got {types[2]}")
-    return (types[0],)
 
 
 def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -216,10 +129,6 @@ def _cross_entropy(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (logits.shaped(targets.shape),)
 
 
-def _cross_entropy_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    return (_predictions(types)[0],)
-
-
 def _cross_entropy_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits, targets, number = arrays
     found = np.take_along_axis(log_softmax_of(wide(arrays[0]), (-1,)), targets[..., None], axis=-1)[..., 0]
@@ -271,35 +180,17 @@ def _write_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(0.0, 2.0 * types[1].bytes)
 
 
-_PART_OF_TABLE = ("index", "over", "parts")
+_EMBEDDING = Operator(
+    "embedding",
+    _embedding,
+    _embedding_compute,
+    lambda types, outputs, values: Work(0.0, float(types[1].bytes + 2 * outputs[0].bytes)),
+    optional=("index", "over", "parts"),
+    gradient=lambda back: [back.add_for_weight("embedding_grad", (*back.inputs, back.gradient))[0], None],
+)
 
 TRANSFORMERS = (
-    Operator(
-        "gelu",
-        one,
-        _gelu_compute,
-        elementwise_work(9.0),
-        gradient=lambda back: [back.one("gelu_grad", *back.inputs, back.gradient)],
-    ),
-    Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
-    Operator(
-        "layer_norm",
-        _layer_norm,
-        _layer_norm_compute,
-        elementwise_work(8.0),
-        statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # Mean and deviation, in fp32.
-        gradient=lambda back: back.add("layer_norm_grad", (*back.inputs[:2], back.gradient)),
-    ),
-    Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
-    Operator(
-        "embedding",
-        _embedding,
-        _embedding_compute,
-        _embedding_work,
-        optional=_PART_OF_TABLE,
-        gradient=lambda back: [back.add_for_weight("embedding_grad", (*back.inputs, back.gradient))[0], None],
-    ),
-    Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work, optional=_PART_OF_TABLE),
+    *with_gradient(_EMBEDDING, range(2), _embedding_grad_compute, _embedding_grad_work, made=(0,)),
     Operator(
         "rotary",
         _rotary,
@@ -320,7 +211,7 @@ TRANSFORMERS = (
     ),
     Operator(
         "cross_entropy_grad",
-        _cross_entropy_grad,
+        lambda types, values: (_predictions(types)[0],),
         _cross_entropy_grad_compute,
         read_work(6.0),
         workspace=_copies_of_logits,
@@ -329,7 +220,6 @@ TRANSFORMERS = (
 )
 """Operators that their names do not explain fully:
 
-- `gelu` is the tanh approximation of GELU [Hendrycks 2016].
 - `rotary` rotates pairs of columns of each head by an angle that grows with the position [Su 2021]. The two columns of
   a pair are half a head apart. Positions count from `at`. With `index` and `parts`, the tokens are that part of a
   sequence. `first` and `size` select the columns of a head that are rotated.

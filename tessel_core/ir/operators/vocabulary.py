@@ -9,22 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessel_core.ir.operators.arrays import in_dtype, in_format, namespace, wide
 from tessel_core.ir.operators.attributes import integer
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    in_dtype,
-    in_format,
-    namespace,
-    need,
-    wide,
-)
-from tessel_core.ir.operators.rules import count, moved, read_work, same_device
-from tessel_core.ir.types import TensorType, check_real
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
+from tessel_core.ir.operators.rules import together
+from tessel_core.ir.operators.work import moved, read_work
+from tessel_core.ir.types import TensorType, check_real, wide_format
 
 SCORES = 3
 """Numbers per prediction: the largest logit, the sum of exponentials, the target's logit."""
@@ -36,16 +26,10 @@ def _check(logits: TensorType, targets: TensorType, values: Values) -> None:
     need(integer(values, "index") < integer(values, "parts", 1), f"index must be below {values['parts']}")
 
 
-def _wide_format(dtype: str) -> str:
-    return "fp64" if dtype == "fp64" else "fp32"
-
-
 def _scores(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    logits, targets = types
+    logits, targets = together(types, 2)
     _check(logits, targets, values)
-    return (TensorType(_wide_format(logits.dtype), (*targets.shape, SCORES), logits.device),)
+    return (TensorType(wide_format(logits.dtype), (*targets.shape, SCORES), logits.device),)
 
 
 def local_classes(targets: Array, classes: int, values: Values) -> tuple[Array, Array]:
@@ -80,9 +64,7 @@ def _joined(scores: Array) -> tuple[Array, Array]:
 
 
 def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    scores, number = types
+    scores, number = together(types, 2)
     check_real(str(values["dtype"]))
     fits = len(scores.shape) > 0 and scores.shape[-1] % SCORES == 0 and number.shape == ()
     need(fits, f"needs scores [.., parts x {SCORES}] and the number of predictions, got {scores} and {number}")
@@ -96,12 +78,10 @@ def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _loss_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 4)
-    same_device(types)
-    logits, targets, scores, _ = types
+    logits, targets, scores, _ = together(types, 4)
     _check(logits, targets, values)
     wanted = TensorType(
-        _wide_format(logits.dtype), (*targets.shape, SCORES * integer(values, "parts", 1)), logits.device
+        wide_format(logits.dtype), (*targets.shape, SCORES * integer(values, "parts", 1)), logits.device
     )
     need(scores == wanted, f"needs the scores of all parts, {wanted}, got {scores}")
     return (logits,)

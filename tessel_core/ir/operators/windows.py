@@ -13,25 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from tessel_core.ir.operators.arrays import copied, equal_parts, namespace, rounded
 from tessel_core.ir.operators.attributes import integer, integers
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    GradientRule,
-    Operator,
-    Reverse,
-    Types,
-    Values,
-    Work,
-    copied,
-    equal_parts,
-    namespace,
-    need,
-    rounded,
-)
+from tessel_core.ir.operators.operator import Array, Arrays, GradientRule, Operator, Reverse, Types, Values, Work, need
 from tessel_core.ir.operators.reductions import Reduction, end_of, largest_of, mean_of
-from tessel_core.ir.operators.rules import count, moved, read_work, same_device, spread, together
+from tessel_core.ir.operators.rules import count, same_device, spread, together, with_gradient
 from tessel_core.ir.operators.shaping import padded
+from tessel_core.ir.operators.work import moved, read_work
 from tessel_core.ir.types import TensorType
 
 _STEPS = ("dilations", "pads", "strides")
@@ -158,16 +146,6 @@ def _conv_grad_compute(x: Array, w: Array, dz: Array, values: Values) -> tuple[A
     return _input_slope(w, dz, x.shape[2:], values), _weight_slope(x, dz, tuple(w.shape[2:]), values)
 
 
-@rounded
-def _conv_input_grad_compute(w: Array, dz: Array, values: Values) -> Array:
-    return _input_slope(w, dz, integers(values, "sizes"), values)
-
-
-@rounded
-def _conv_weight_grad_compute(x: Array, dz: Array, values: Values) -> Array:
-    return _weight_slope(x, dz, integers(values, "kernel"), values)
-
-
 def _conv_gradients(back: Reverse) -> list[int | None]:
     """Gradient rule of `conv`. One operation computes both gradients.
 
@@ -237,12 +215,6 @@ def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
     return _pool(types, values)
 
 
-def _max_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    need(_pool(types[:1], values) == (types[1],), f"needs the gradient of the pool of {types[0]}, got {types[1]}")
-    return (types[0],)
-
-
 @rounded
 def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
     """Return the input's gradient. Each window adds its gradient at the first of its largest numbers."""
@@ -309,33 +281,33 @@ def _global_pool(kind: str, function: Reduction, gradient: GradientRule) -> Oper
 
 _CONV, _WINDOW = ("groups", *_STEPS), ("kernel", *_STEPS)
 
+_MAX_POOL = Operator(
+    "max_pool",
+    _pool,
+    _max_pool_compute,
+    _pool_work,
+    _WINDOW,
+    statistics=lambda types, values: 8 * _pool(types, values)[0].elements,  # Positions of the maxima, in int64.
+)
+
 WINDOWS = (
     Operator("conv", _conv, _conv_compute, _conv_work, _CONV, gradient=_conv_gradients),
     Operator("conv_grad", _conv_grad, _conv_grad_compute, _conv_grad_work, _CONV),
     Operator(
         "conv_input_grad",
         _conv_input_grad,
-        _conv_input_grad_compute,
+        rounded(lambda w, dz, values: _input_slope(w, dz, integers(values, "sizes"), values)),
         lambda types, outputs, values: Work(_product_flops(types[1], types[0]), moved(types, outputs)),
         (*_CONV, "sizes"),
     ),
     Operator(
         "conv_weight_grad",
         _conv_weight_grad,
-        _conv_weight_grad_compute,
+        rounded(lambda x, dz, values: _weight_slope(x, dz, integers(values, "kernel"), values)),
         lambda types, outputs, values: Work(_product_flops(types[1], outputs[0]), moved(types, outputs)),
         (*_CONV, "kernel"),
     ),
-    Operator(
-        "max_pool",
-        _pool,
-        _max_pool_compute,
-        _pool_work,
-        _WINDOW,
-        statistics=lambda types, values: 8 * _pool(types, values)[0].elements,  # Positions of the maxima, in int64.
-        gradient=lambda back: [back.one("max_pool_grad", *back.inputs, back.gradient, **back.values)],
-    ),
-    Operator("max_pool_grad", _max_pool_grad, _max_pool_grad_compute, _pool_grad_work, _WINDOW),
+    *with_gradient(_MAX_POOL, range(1), _max_pool_grad_compute, _pool_grad_work, of="pool"),
     Operator(
         "average_pool",
         _average_pool,

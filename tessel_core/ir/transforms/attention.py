@@ -47,10 +47,8 @@ def _by_flash2(model: Distributed) -> Distributed:
 
     `Gradients` copies the attribute to the backward pass.
     """
-    ops = (
-        replace(op, attributes=tuple(sorted((*op.attributes, (KERNEL, FLASH2))))) if op.kind in ATTENTIONS else op
-        for op in model.program.ops
-    )
+    marked = {KERNEL: FLASH2}
+    ops = (op.with_attributes(**marked) if op.kind in ATTENTIONS else op for op in model.program.ops)
     return replace(model, program=replace(model.program, ops=tuple(ops)))
 
 

@@ -12,11 +12,11 @@ from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.formats import CAST_BYTES, CASTS, FORMAT, FUSED, OPERANDS, SCALED_CAST_BYTES
 from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
 from tessel_core.ir.operators.reductions import REDUCTION_GRADIENTS, REDUCTIONS
-from tessel_core.ir.program import Attributes, Op, Program
+from tessel_core.ir.program import Op, Program
 
 POINTWISE = frozenset(
     {each.kind for each in ELEMENTWISE}
-    | {"add", "bias", "residual", "relu", "relu_grad", "gelu", "gelu_grad", "rotary", "loss", "loss_grad", "identity"}
+    | {"add", "bias", "residual", "relu", "relu_grad", "rotary", "loss", "loss_grad", "identity"}
 )
 """Operators with outputs whose elements depend on one element of each input.
 
@@ -25,7 +25,7 @@ A later kernel may recompute such outputs.
 FUSIBLE = (
     POINTWISE
     | {each.kind for each in (*REDUCTIONS, *REDUCTION_GRADIENTS, *NORMALIZATION, *NORMALIZATION_GRADIENTS)}
-    | {"layer_norm", "layer_norm_grad", "bias_grad", "cross_entropy", "cross_entropy_grad"}
+    | {"bias_grad", "cross_entropy", "cross_entropy_grad"}
     | {"concat", "split", "split_at", "part", "pad", "expand", "transpose", "roll", "strided_slice", "unpack_qkv"}
     | {"pack_qkv", "strided_slice_grad"}
 )
@@ -104,9 +104,9 @@ class _Fusion:
 
         def priced(i: int, op: Op) -> Op:
             if i in self.kernel:
-                return _with(op, FUSED, self._fused_attribute(i, op, known[self.kernel[i]]))
+                return op.with_attributes(**{FUSED: self._fused_attribute(i, op, known[self.kernel[i]])})
             if FORMAT in dict(op.attributes):
-                return _with(op, CASTS, self._casts_attribute(i, op, cast, scaled))
+                return op.with_attributes(**{CASTS: self._casts_attribute(i, op, cast, scaled)})
             return op
 
         return replace(self._program, ops=tuple(priced(i, op) for i, op in enumerate(self._program.ops)))
@@ -231,8 +231,3 @@ def _without_views(program: Program) -> list[int]:
         if _is_view(program, op):
             base[op.outputs[0]] = base[op.inputs[0]]
     return base
-
-
-def _with(op: Op, name: str, value: tuple[int, ...]) -> Op:
-    attributes: Attributes = tuple(sorted((*op.attributes, (name, value))))
-    return replace(op, attributes=attributes)

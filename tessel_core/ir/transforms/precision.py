@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.formats import FORMAT, FP8
 from tessel_core.ir.program import Op
+from tessel_core.ir.transforms.sharding import one_device
 
 _GROUPED = "grouped_matmul"
 _WEIGHT_OF = {
@@ -38,17 +38,13 @@ class Fp8Linears:
     def __call__(self, model: Distributed) -> Distributed:
         """Return the model, on one device, with the attribute `format` on the marked products."""
         program = model.program
-        if len(program.devices) != 1:
-            raise InputError("FP8", f"needs a program of one device, got {len(program.devices)}")
+        one_device(model, "FP8")
         weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
-        ops = tuple(_marked(op) if self._is_linear(op, weights) else op for op in program.ops)
+        marked = {FORMAT: FP8}
+        ops = tuple(op.with_attributes(**marked) if self._is_linear(op, weights) else op for op in program.ops)
         return replace(model, program=replace(program, ops=ops))
 
     def _is_linear(self, op: Op, weights: set[int]) -> bool:
         if op.kind not in _WEIGHT_OF or (op.kind.startswith(_GROUPED) and not self.experts):
             return False
         return op.inputs[_WEIGHT_OF[op.kind]] in weights and not set(_UNMARKED) & set(op.tag.name.split("/"))
-
-
-def _marked(op: Op) -> Op:
-    return replace(op, attributes=tuple(sorted((*op.attributes, (FORMAT, FP8)))))

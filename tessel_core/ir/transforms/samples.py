@@ -176,10 +176,6 @@ def _along(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
     return made
 
 
-def _transposed(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    return axes_of(values, len(types[0].shape)).index(_only(axes))
-
-
 def _reshaped(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
     """Rule of reshapes: return the axis that grows with the samples.
 
@@ -228,7 +224,7 @@ def _padded(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys((each.kind for each in (*UNARY, *BINARY)), _broadcast),
-    **dict.fromkeys(("add", "relu", "gelu", "where", "cast"), _broadcast),
+    **dict.fromkeys(("add", "relu", "where", "cast"), _broadcast),
     "matmul": _matmul,
     "gemm": _gemm,
     **dict.fromkeys(("softmax", "log_softmax", "strided_slice", "roll"), _not_along_axes),
@@ -238,7 +234,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("batch_norm", "conv", "max_pool", "average_pool"), _first),
     **dict.fromkeys(("global_average_pool", "global_max_pool"), _first),
     **dict.fromkeys(("concat", "split", "split_at"), _along),
-    "transpose": _transposed,
+    "transpose": lambda axes, types, outputs, values: axes_of(values, len(types[0].shape)).index(_only(axes)),
     "reshape": _reshaped,
     "expand": _expanded,
     "take": _taken,

@@ -481,7 +481,7 @@ def _batch_norm(states: States, types: Types, values: Values) -> Spread:
 
 _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **{each.kind: _elementwise for each in (*FUNCTIONS, *FUNCTION_GRADIENTS, *BINARY, *BINARY_GRADIENTS)},
-    **dict.fromkeys(("identity", "relu", "relu_grad", "gelu", "gelu_grad", "gate", "gate_grad"), _elementwise),
+    **dict.fromkeys(("identity", "relu", "relu_grad", "gate", "gate_grad"), _elementwise),
     **dict.fromkeys(("concat", "split", "chunk", "slice", "split_at", "write"), _along),
     **dict.fromkeys(("allgather", "part", "reduce_scatter"), _along),
     "roll": _off_axes,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from tessel_core.errors import InputError
 from tessel_core.formats.tables import Row
 from tessel_core.model import MicroBatchPlan, Placement
-from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of, ranked
+from tessel_core.planning import JointEntry, JointReport, plan_of, ranked
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_gap, show_time
 from tessel_core.workbench.messages.placement import Tone, Verdict
@@ -29,7 +29,7 @@ def period_number(placing: Placing, placement: Placement, *, split_weights: bool
     If no plan is possible, return a dash and the reason.
     """
     try:
-        plan, bound = _bounded(placement, PlanOptions(split_weights))
+        plan, bound = _bounded(placement, split_weights)
     except InputError as error:
         return KeyNumber(_PERIOD, "–", "no plan", sentence(str(error)))
     if bound is None:
@@ -47,8 +47,8 @@ _PERIOD_HELP = (
 
 
 @lru_cache(maxsize=16)
-def _bounded(placement: Placement, options: PlanOptions) -> tuple[MicroBatchPlan, Fraction | None]:
-    plan = plan_of(placement, options)
+def _bounded(placement: Placement, split_weights: bool) -> tuple[MicroBatchPlan, Fraction | None]:
+    plan = plan_of(placement, split_weights=split_weights)
     return plan, period_bound(plan) if len(plan.blocks) <= _MAX_BLOCKS else None
 
 

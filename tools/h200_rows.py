@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from math import exp, log
+from pathlib import Path
 from statistics import median
 
 from tessel_core.formats.fields import parse
 
-_FILE = "h200_costs.csv"
+FILE = Path(__file__).with_name("h200_costs.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,12 @@ def rows(operator: str) -> Mapping[tuple[int, ...], Row]:
 @cache
 def _all_rows() -> Mapping[str, Mapping[tuple[int, ...], Row]]:
     found: dict[str, dict[tuple[int, ...], list[Row]]] = defaultdict(lambda: defaultdict(list))
-    text = files("tessel_core.costs").joinpath("data", _FILE).read_text(encoding="utf-8")
-    lines = csv.reader(text.splitlines())
+    lines = csv.reader(FILE.read_text(encoding="utf-8").splitlines())
     next(lines)  # The header is: op, shape, flops, bytes, us, extra.
     for operator, shape_text, flops, bytes_moved, microseconds, extra in lines:
         shape, sizes = tuple(map(int, shape_text.split("x"))), (0, 0)
         if extra:
-            fields = parse(extra.encode(), _FILE)
+            fields = parse(extra.encode(), FILE.name)
             sizes = fields.integer("params", least=1), fields.integer("activation_bytes", least=1)
         row = Row(shape, float(flops), float(bytes_moved), float(microseconds) * 1e-6, *sizes)
         found[operator][shape].append(row)

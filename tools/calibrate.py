@@ -11,8 +11,9 @@ import numpy as np
 
 from tessel_core.costs.fit import CostFit, Launches, Rates
 from tessel_core.costs.kernels import Work
-from tessel_core.costs.robust_fit import Vector, minimize
 from tessel_core.errors import InputError
+from tessel_core.simulation.transfers import AllreduceFit
+from tools.robust_fit import Vector, minimize
 
 PEAK, BANDWIDTH, LAUNCH = "peak", "bandwidth", "launch"
 DEVICE = (PEAK, BANDWIDTH, LAUNCH)
@@ -173,3 +174,52 @@ class _Table:
         launching = factors[self._mode] * np.bincount(self._run, launch, count)
         found: Vector = (launching**fit.overlap + busy**fit.overlap) ** (1 / fit.overlap)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class AllreduceRow:
+    """One measurement of an all-reduce: number of devices, bytes on each device, and seconds."""
+
+    devices: int
+    bytes: float
+    seconds: float
+
+
+def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
+    """Fit the coefficients by least squares of relative errors.
+
+    b and c are at least 0. If all measurements have the same number of devices, b is 0.
+
+    Raises InputError if there are fewer than two numbers of bytes for a number of devices, or if more bytes do not take
+    longer.
+    """
+    groups = sorted({row.devices for row in rows})
+    if not groups:
+        raise InputError("allreduce", "has no measured rows")
+    for group in groups:
+        if len({row.bytes for row in rows if row.devices == group}) < 2:
+            raise InputError(f"allreduce of {group} devices", "needs measurements of at least two sizes")
+    starts = [1, 0] if len(groups) > 1 else [0]
+    while True:
+        slopes, found = _solved(rows, groups, starts)
+        negative = [name for name, value in zip(starts, found, strict=True) if value < 0]
+        if not negative:
+            break
+        starts = [name for name in starts if name not in negative]
+    for group, slope in zip(groups, slopes, strict=True):
+        if slope <= 0:
+            raise InputError(f"allreduce of {group} devices", "must take longer for more bytes")
+    known = dict(zip(starts, found, strict=True))
+    return AllreduceFit(dict(zip(groups, slopes, strict=True)), known.get(1, 0.0), known.get(0, 0.0))
+
+
+def _solved(
+    rows: Sequence[AllreduceRow], groups: Sequence[int], powers: Sequence[int]
+) -> tuple[list[float], list[float]]:
+    """Return the slope for each number of devices, and the coefficients of `powers` of the number of devices."""
+    columns = [[row.bytes * (row.devices == group) / row.seconds for row in rows] for group in groups]
+    columns += [[row.devices**power / row.seconds for row in rows] for power in powers]
+    matrix = np.array(columns).T
+    size = np.linalg.norm(matrix, axis=0)  # Bytes and seconds differ by many orders of magnitude.
+    found = (np.linalg.lstsq(matrix / size, np.ones(len(rows)), rcond=None)[0] / size).tolist()
+    return found[: len(groups)], found[len(groups) :]
