@@ -148,8 +148,8 @@ def _bound_of_sets(
 ) -> float:
     """Choose `count` groups, and return the least load of a device with r + 1 of them, or 0 if it is not above `known`.
 
-    Groups are chosen one after another. The next group is the one whose sets with up to r of the chosen groups have the
-    largest least load.
+    The groups are chosen greedily: each next group has the largest least load together with up to r groups chosen
+    before.
     """
     loads = {group: min([each.least_load([group]) for each in cuts]) for group in groups}
     chosen, bound = list[int](), math.inf

@@ -231,7 +231,7 @@ class LayoutModel:
         return above
 
     def solve(self, effort: Effort, control: Control) -> Found:
-        """Solve the model within the effort. The bound in the result is on the objective."""
+        """Solve the model within `effort`. Return the stages that it found, and its bound on the objective."""
         answer = ask(self._model, effort, control)
         if answer.verdict is Verdict.IMPOSSIBLE:
             return Found(None, math.inf)

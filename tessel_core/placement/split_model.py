@@ -149,7 +149,7 @@ class SplitModel:
             self._model.add(sum(taken) == len(each.devices))
 
     def _one_seat_per_group(self) -> None:
-        """sum over s, c that support v of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on = sum over c of uses."""
+        """sum over supporting s, c of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on = sum over c of uses."""
         for v in self._while_asked(self._groups):
             for s, classes in enumerate(self._classes_at):
                 supporting = [c for c in classes if np.isfinite(self._pipeline.classes[c].time[v])]

@@ -128,7 +128,7 @@ class _Greedy:
     def _without_room(self, b: int, m: int) -> int | None:
         """Return the first device that micro-batch m may not enter yet, or None.
 
-        It may not enter before earlier micro-batches, nor if there is no room.
+        It enters a device after all earlier micro-batches, and only if there is room for it.
         """
         if self.plan.blocks[b].memory <= 0:
             return None
