@@ -6,20 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-import streamlit as st
-
-from pages.shared.widgets import choose, said, text_beside
+from pages.shared.widgets import choose, component, said
 from tessel_core.charts.thumbnail import graph_thumbnail, plan_thumbnail
 from tessel_core.samples import Sample, list_graphs, list_samples, load_graph, load_sample
 from tessel_core.scheduling import one_micro_batch
 
 _HEIGHT = 76
-_GALLERY = st.components.v2.component(
-    "tessel_gallery",
-    html='<div class="gallery" role="radiogroup"></div>',
-    css=text_beside(__file__, "gallery.css"),
-    js=text_beside(__file__, "gallery.mjs"),
-)
+_GALLERY = component(__file__, "gallery", '<div class="gallery" role="radiogroup"></div>')
 
 
 def choose_plan(first: str) -> str:

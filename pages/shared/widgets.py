@@ -164,6 +164,12 @@ def text_beside(file: str, name: str) -> str:
     return Path(file).parent.joinpath(name).read_text(encoding="utf-8")
 
 
+def component(file: str, name: str, html: str, *, css: str = "", js: str = "") -> Any:
+    """Declare a component. Unless given, its style and script are in files of its name beside the module `file`."""
+    css, js = css or text_beside(file, f"{name}.css"), js or text_beside(file, f"{name}.mjs")
+    return st.components.v2.component(f"tessel_{name}", html=html, css=css, js=js)
+
+
 def said(key: str, trigger: str) -> Any:
     """Return what a component has just told a callback or this run. An empty object if it told nothing."""
     return (st.session_state.get(key) or {}).get(trigger) or {}

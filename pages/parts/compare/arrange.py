@@ -6,16 +6,12 @@ import streamlit as st
 
 from pages.shared.comparing import change
 from pages.shared.session import unbroken, workspace
-from pages.shared.widgets import said, text_beside
+from pages.shared.widgets import component, said
 from tessel_core.scheduling.comparison import MAX_NAME_CHARACTERS
 
 _KEY = "compare-rows"
-_ROWS = st.components.v2.component(
-    "tessel_rows",
-    html='<div class="pairs"><ol aria-label="Pairs in their order"></ol><span role="status"></span></div>',
-    css=text_beside(__file__, "rows.css"),
-    js=text_beside(__file__, "rows.mjs"),
-)
+_LIST = '<div class="pairs"><ol aria-label="Pairs in their order"></ol><span role="status"></span></div>'
+_ROWS = component(__file__, "rows", _LIST)
 
 
 def arrange() -> None:

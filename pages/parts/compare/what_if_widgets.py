@@ -7,10 +7,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import streamlit as st
-
 from pages.shared.session import unbroken
-from pages.shared.widgets import said, text_beside
+from pages.shared.widgets import component, said, text_beside
 from tessel_core.charts.palette import ink, slot_colour
 from tessel_core.editing.asked import number_in, number_of
 from tessel_core.editing.what_if import Slider, WhatIf, what_if_at
@@ -19,12 +17,8 @@ from tessel_core.scheduling import Comparison
 from tessel_core.workbench.messages.what_if import cell_text, map_caption, side
 
 _STYLE = text_beside(__file__, "what_if.css")
-_SLIDERS = st.components.v2.component(
-    "tessel_sliders", html='<div class="what-if"></div>', css=_STYLE, js=text_beside(__file__, "sliders.mjs")
-)
-_MAP = st.components.v2.component(
-    "tessel_map", html='<div class="wins"></div>', css=_STYLE, js=text_beside(__file__, "map.mjs")
-)
+_SLIDERS = component(__file__, "sliders", '<div class="what-if"></div>', css=_STYLE)
+_MAP = component(__file__, "map", '<div class="wins"></div>', css=_STYLE)
 
 Moved = Callable[[WhatIf, int, int, bool], None]
 """Callback for slider values, number of the message, turn that the sliders have seen, and whether they are at rest."""

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import streamlit as st
-
 from pages.shared.session import session, unbroken
-from pages.shared.widgets import said, text_beside
+from pages.shared.widgets import component, said, text_beside
 from tessel_core.charts.palette import SHADES, ink, shade
 from tessel_core.charts.timeline import plan_header
 from tessel_core.charts.timeline_script import one_module
@@ -24,12 +22,8 @@ _SCRIPTS = "../../shared/timeline/scale.mjs", "puzzle.mjs", "board.mjs"
 """Scripts in the order of their imports: each one needs only those before it."""
 
 
-_BOARD = st.components.v2.component(
-    "tessel_board",
-    html='<div class="board"></div>',
-    css=text_beside(__file__, "board.css"),
-    js=one_module([text_beside(__file__, name) for name in _SCRIPTS]),
-)
+_SCRIPT = one_module([text_beside(__file__, name) for name in _SCRIPTS])
+_BOARD = component(__file__, "board", '<div class="board"></div>', js=_SCRIPT)
 
 Take = Callable[[str, tuple[Placed, ...], int | None], None]
 """Callback for level, placed runs, and the period at which the block is stamped (None if it is not)."""

@@ -7,17 +7,12 @@ import streamlit as st
 from pages.shared.keeping import explain
 from pages.shared.run_panel import answer, run_panel, start_search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, complain, literal, text_beside
+from pages.shared.widgets import button, complain, component, literal
 from tessel_core.errors import InputError
 from tessel_core.learning.filling import contiguity, filling
 from tessel_core.model import THROUGHPUT
 
-_FILLING = st.components.v2.component(
-    "tessel_filling",
-    html='<div class="filling"></div>',
-    css=text_beside(__file__, "filling.css"),
-    js=text_beside(__file__, "filling.mjs"),
-)
+_FILLING = component(__file__, "filling", '<div class="filling"></div>')
 
 
 def step_by_step() -> None:
