@@ -51,11 +51,23 @@ def warm() -> None:
     BeamSearch(plan, 2, {(0, 0): 0}, [((1, 0), (0, 1))]).search(1, 100, 0, lambda: False)
 
 
+def _compiled() -> int:
+    """Return how many of the slowest kernels this process has compiled, and not only loaded."""
+    kernels = lists.evolve, orders.shorten_orders, cycles.shorten_circles, timetables.fit_period
+    return sum(sum(each.stats.cache_misses.values()) for each in kernels)  # type: ignore[union-attr, misc]
+
+
 @cache
 def _warming() -> threading.Thread:
     thread = Abandonable(warm)
     thread.start()
     return thread
+
+
+@cache
+def _compiled_before() -> int:
+    """Return the first result of `_compiled` since the last note about kernels that this process compiled."""
+    return _compiled()
 
 
 def warm_in_time(control: Control) -> bool:
@@ -64,15 +76,10 @@ def warm_in_time(control: Control) -> bool:
     The first call in a process loads or compiles them in a thread, which goes on after this wait. Loading takes a
     second or two, and longer in a busy process. Compiling takes most of a minute.
     """
+    _compiled_before()
     while _warming().is_alive() and not control.stopped:
         _warming().join(0.02)
     return not _warming().is_alive()
-
-
-def _compiled_here() -> bool:
-    """Return whether this process has compiled kernels, and not only loaded them."""
-    kernels = lists.evolve, orders.shorten_orders, cycles.shorten_circles, timetables.fit_period
-    return any(each.stats.cache_misses for each in kernels)  # type: ignore[union-attr]
 
 
 def finish_later() -> str:
@@ -83,8 +90,11 @@ def finish_later() -> str:
     if not _warming.cache_info().currsize:
         return ""
     if not _warming().is_alive():
+        if _compiled() == _compiled_before():
+            return ""
+        _compiled_before.cache_clear()
         late = "the search kernels were compiled during this command (once on this machine). "
-        return f"{late}Run it again: it may find and prove more" if _compiled_here() else ""
+        return late + "Run it again: it may find and prove more"
     if _kept_in() is None:
         why = "neither the package's folder nor the home folder is writable: set NUMBA_CACHE_DIR to one that is"
         return f"each command compiles the search kernels again, because {why}"
