@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tessel_core.costs.fit import CostFit, KernelFit, Launches, Rates, h200_fit
+from tessel_core.costs.fit import CostFit, KernelFit, Launches, Rates, kind_fit
 from tessel_core.costs.kernels import Work
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -29,6 +29,7 @@ from tools.calibrate import (
 )
 from tools.cost_fitting import fit_all, layer_runs
 from tools.cost_rows import LONG, RATES, hidden_sizes
+from tools.kernel_work import busy, launching
 
 SHEET = CostFit(3.0, 1.0, Launches(1, 1, 1), (KernelFit("matmul", 1e-5, 1.0, 1.0), KernelFit("elementwise", 1e-5, 1.0)))
 THERE = Rates(1e15, 1e14, 4e12)
@@ -46,17 +47,17 @@ def made_runs(fit: CostFit, noise: float = 0.0) -> list[KernelRun]:
             1 + i % 3
         )
         mode = ("inference", "forward", "backward")[i % 3]
-        launching = getattr(fit.launches, mode) * fit.launching(works)
-        seconds = fit.joined(launching, fit.busy(works, THERE)) * math.exp(noise * draw.normal())
+        launches = getattr(fit.launches, mode) * launching(fit, works)
+        seconds = fit.joined(launches, busy(fit, works, THERE)) * math.exp(noise * draw.normal())
         found.append(KernelRun(i % 10, works, mode, seconds))
     return found
 
 
 def test_the_table_times_runs_as_the_cost_model_does() -> None:
-    fit = h200_fit()
+    fit = kind_fit("h200")
     runs = layer_runs()[::37]
     modes = {"inference": fit.launches.inference, "forward": fit.launches.forward, "backward": fit.launches.backward}
-    wanted = [fit.joined(modes[run.mode] * fit.launching(run.works), fit.busy(run.works, RATES)) for run in runs]
+    wanted = [fit.joined(modes[run.mode] * launching(fit, run.works), busy(fit, run.works, RATES)) for run in runs]
     assert run_seconds(fit, runs, RATES) == pytest.approx(wanted)
 
 
@@ -180,7 +181,9 @@ def test_rows_that_say_too_little_are_refused(rows: list[AllreduceRow], why: str
 
 def test_the_simulator_uses_what_was_calibrated() -> None:
     mesh = find_mesh("h200-8")
-    fit = replace(h200_fit(), kernels=tuple(replace(each, launch=2 * each.launch) for each in h200_fit().kernels))
+    fit = replace(
+        kind_fit("h200"), kernels=tuple(replace(each, launch=2 * each.launch) for each in kind_fit("h200").kernels)
+    )
     measured = AllreduceFit({4: 2e-12}, 1e-6, 5e-6)
     plain, costs = MeshCosts(mesh), MeshCosts(mesh, fit, allreduce=measured)
     small = [TensorType("fp32", (4,), 1)]

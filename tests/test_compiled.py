@@ -12,7 +12,7 @@ from helpers.training import mlp_training
 
 from tessel_core.costs.costed import operator_terms
 from tessel_core.costs.devices import H200, find_device_kind
-from tessel_core.costs.fit import h200_fit
+from tessel_core.costs.fit import kind_fit
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
@@ -78,7 +78,7 @@ def test_a_gated_mlp_reads_two_tensors_and_writes_one() -> None:
     """silu, an independent product, and the product of both: one launch that reads two tensors and writes one."""
     program = chain(("silu", (0,)), ("matmul", (1, 2)), ("mul", (3, 4)))
     assert moves(program) == [(1, 1, 0), None, (0, 0, 1, 1)]
-    (silu, _, mul), fit = compiled(program).ops, h200_fit()
+    (silu, _, mul), fit = compiled(program).ops, kind_fit("h200")
     alone = chain(("matmul", (1, 2)))
     moved = 3 * BYTES / (H100.memory_bandwidth * fit.kernel("elementwise").memory)
     assert seconds(compiled(program)) - seconds(alone) == pytest.approx(moved, rel=0.02)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessel_core.costs.costed import operator_terms, timed
 from tessel_core.costs.devices import DEVICE_KINDS, H200, DeviceKind, find_device_kind, origin_of_times
-from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, kind_fit, rates_of
+from tessel_core.costs.fit import FIT, CostFit, Launches, kind_fit, rates_of
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -24,6 +24,7 @@ from tools.cost_fitting import fit_all
 from tools.cost_report import kinds_section, shipped_sections
 from tools.cost_rows import is_long, layer_errors, predicted
 from tools.gpt_layer import layer_cost
+from tools.kernel_work import fit_text
 from tools.measured_rows import KINDS as KINDS_WITH_ROWS
 from tools.measured_rows import fit_kind, kind_rates, measured_runs, unseen
 from tools.robust_fit import minimize
@@ -42,13 +43,13 @@ amounts = st.floats(1, 1e15)
 
 def test_the_report_says_what_the_shipped_parameters_do():
     text = REPORT.read_text(encoding="utf-8")
-    for section in shipped_sections(h200_fit()):
+    for section in shipped_sections(kind_fit("h200")):
         assert section in text
 
 
 def test_the_shipped_parameters_are_those_of_the_rows():
     """They agree to a thousandth, because the last digits depend on the linear-algebra library."""
-    again, shipped = fit_all(), h200_fit()
+    again, shipped = fit_all(), kind_fit("h200")
     assert again.wait_alone == shipped.wait_alone
     assert again.launches.backward == pytest.approx(shipped.launches.backward, rel=1e-3)
     for one, other in zip(again.kernels, shipped.kernels, strict=True):
@@ -60,7 +61,7 @@ def test_the_shipped_parameters_are_those_of_the_rows():
 
 def test_layers_are_as_close_as_asked_also_of_hidden_sizes_that_were_left_out():
     """Half of the passes of 500 µs and more are within 8 %, and half of the shorter ones within 20 %."""
-    for predict in (predicted(h200_fit()), unseen_hidden()):
+    for predict in (predicted(kind_fit("h200")), unseen_hidden()):
         assert layer_errors(predict, lambda _, row: is_long(row)).median <= 0.08
         assert layer_errors(predict, lambda _, row: not is_long(row)).median <= 0.20
 
@@ -71,7 +72,7 @@ def test_every_model_that_was_left_out_is_within_eight_per_cent(hidden):
 
 
 def test_the_model_is_closer_than_simpler_ones():
-    lines = dict(peers_table(h200_fit(), unseen_hidden()).lines)
+    lines = dict(peers_table(kind_fit("h200"), unseen_hidden()).lines)
     model = lines["the model, hidden size left out"]
     for peer in ("curve through measured layers, hidden size left out", "roofline of the data sheet"):
         assert all(ours.median < theirs.median for ours, theirs in zip(model, lines[peer], strict=True))
@@ -90,7 +91,7 @@ def test_kinds_with_measured_rows_are_closer_than_a_constant_share() -> None:
             assert (one.compute or 0, one.per_output) == pytest.approx((other.compute or 0, other.per_output), rel=1e-3)
     product = Operator("w", "matmul", flops=2.0 * 4096 * 8192 * 8192, bytes=3e8, output_bytes=70_000_000)
     b200 = DEVICE_KINDS["b200"].device("d")
-    own, estimated = (operator_terms(product, b200, "bf16", fit=fit).seconds for fit in (None, h200_fit()))
+    own, estimated = (operator_terms(product, b200, "bf16", fit=fit).seconds for fit in (None, kind_fit("h200")))
     assert own > 1.1 * estimated
 
 
@@ -138,7 +139,7 @@ def test_thin_products_run_slower_than_square_ones():
 
 
 def test_kinds_have_classes_and_classes_have_parameters():
-    assert {each.name for each in h200_fit().kernels} == set(KERNEL_CLASSES)
+    assert {each.name for each in kind_fit("h200").kernels} == set(KERNEL_CLASSES)
     for kind, name in (
         ("matmul", "matmul"),
         ("Conv", "matmul"),
@@ -158,7 +159,7 @@ def test_kinds_have_classes_and_classes_have_parameters():
 
 
 def test_every_parameter_is_physical():
-    for each in h200_fit().kernels:
+    for each in kind_fit("h200").kernels:
         assert each.launch > 0
         assert 0 < each.memory <= 1
         assert each.compute is None or 0 < each.compute <= 1
@@ -219,8 +220,8 @@ def test_a_rate_that_is_missing_is_named_only_where_it_is_needed():
 
 
 def test_the_file_round_trips_and_refuses_what_it_does_not_know():
-    text = fit_text(h200_fit())
-    assert read_with(FIT.from_fields, text.encode(), "f") == h200_fit()
+    text = fit_text(kind_fit("h200"))
+    assert read_with(FIT.from_fields, text.encode(), "f") == kind_fit("h200")
     with pytest.raises(InputError, match=r"^f: kernels\[0\]: unknown key 'lunch'"):
         read_with(FIT.from_fields, text.replace('"launch"', '"lunch"', 1).encode(), "f")
     with pytest.raises(InputError, match="version 2 is not known"):

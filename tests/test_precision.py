@@ -12,7 +12,7 @@ from helpers.terminal import Tessel, terminal
 from helpers.training import gpt_training
 
 from tessel_core.costs.devices import find_device_kind
-from tessel_core.costs.fit import h200_fit
+from tessel_core.costs.fit import kind_fit
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
@@ -114,7 +114,7 @@ def terms(program: Program, mesh: str = "h100-1"):
 
 def test_products_run_at_the_peak_of_fp8_after_their_casts() -> None:
     """Operands are read twice and written as one byte each. Outputs cost as long as in bf16."""
-    fast, plain, fit = terms(product(format="fp8")), terms(product()), h200_fit()
+    fast, plain, fit = terms(product(format="fp8")), terms(product()), kind_fit("h200")
     m, k, n = 8192, 4096, 14_336
     kernel, peak = fit.kernel("matmul"), H100.device("d").peak("fp8")
     assert peak == 1979e12

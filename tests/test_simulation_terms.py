@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessel_core.costs.fit import h200_fit
+from tessel_core.costs.fit import kind_fit
 from tessel_core.ir import read_program
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType
@@ -41,7 +41,7 @@ def joined(kernel: str, flops: float, moved: float, outputs: float = 0.0, *, lau
 
     `launches` are those of a backward.
     """
-    fit = h200_fit()
+    fit = kind_fit("h200")
     each = fit.kernel(kernel)
     operations = flops + each.per_output * outputs
     arithmetic = operations / (FLOPS * (each.compute or 1.0))

@@ -9,7 +9,7 @@ from helpers.timeline_script import answers
 
 from tessel_core.charts.timeline import timeline_frames
 from tessel_core.charts.trace_timeline import trace_data
-from tessel_core.costs.fit import h200_fit
+from tessel_core.costs.fit import kind_fit
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir import read_program
 from tessel_core.model import DeviceMesh
@@ -96,7 +96,7 @@ def test_the_words_tell_the_formula_with_its_numbers() -> None:
     by_mesh = told(mesh)
     assert by_mesh["send"] == "1.02 kB ÷ 450 GB/s + 2 µs"
     assert by_mesh["allreduce"] == "16.4 kB ÷ 450 GB/s + 4 µs of a ring"
-    launch = h200_fit().launches.forward * h200_fit().kernel("matmul").launch
+    launch = kind_fit("h200").launches.forward * kind_fit("h200").kernel("matmul").launch
     assert by_mesh["matmul"].endswith(f"; launch {show_time(launch, 's')}")
     assert by_mesh["matmul"].startswith("32.8 kFLOP ÷ ")  # 2 · 4 · 64 · 64
     assert "moved" in told(None)["matmul"], "where the mesh did not make the times"

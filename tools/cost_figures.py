@@ -23,6 +23,7 @@ from tools.cost_rows import (
 )
 from tools.gpt_layer import GptLayer, layer_cost
 from tools.h200_rows import Curve, Row, rows
+from tools.kernel_work import busy, launching
 
 Predictor = Callable[[str, tuple[int, ...]], float]
 """Function that returns the seconds of a measured pass, given the pass's name and the layer's shape."""
@@ -128,7 +129,7 @@ def _operator_by_operator(fit: CostFit) -> Predictor:
         longer = {"layer_infer": fit.launches.inference, "layer_fwd": fit.launches.forward}
         works = works_of(name, GptLayer(*shape))
         of_pass = longer.get(name, fit.launches.backward)
-        return sum(fit.joined(of_pass * fit.launching([work]), fit.busy([work], RATES)) for work in works)
+        return sum(fit.joined(of_pass * launching(fit, [work]), busy(fit, [work], RATES)) for work in works)
 
     return seconds
 

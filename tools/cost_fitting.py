@@ -16,12 +16,13 @@ import numpy as np
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, KernelFit, Launches
-from tessel_core.costs.kernels import Work, moving
+from tessel_core.costs.kernels import Work
 from tessel_core.costs.meshes import NVLINK
 from tools.calibrate import MODES, KernelRun, calibrated
 from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
 from tools.gpt_layer import PARAMETER_TENSORS, GptLayer
 from tools.h200_rows import rows
+from tools.kernel_work import alone, moving
 from tools.robust_fit import Vector, minimize
 
 OVERLAP = 3.0
@@ -78,7 +79,7 @@ def fit_kernel(
 
     def residuals(values: Vector) -> Vector:
         fit = CostFit(overlap, wait_alone, Launches(1, 1, 1), (made(values),))
-        return np.log([fit.alone(row.work, RATES) for row in measured] / seconds)
+        return np.log([alone(fit, row.work, RATES) for row in measured] / seconds)
 
     start = np.array([_to_real(key, START.get(key, float(seconds.min()))) for key in free])
     return made(minimize(residuals, start))
@@ -113,7 +114,7 @@ def best_wait(measured: Measured, overlap: float) -> float:
     def loss(wait_alone: float) -> float:
         fit = CostFit(overlap, wait_alone, Launches(1, 1, 1), fit_kernels(measured, wait_alone, overlap))
         kernels = (row for of_class in measured.values() for row in of_class)
-        return sum(abs(float(np.log(fit.alone(row.work, RATES) / row.seconds))) for row in kernels)
+        return sum(abs(float(np.log(alone(fit, row.work, RATES) / row.seconds))) for row in kernels)
 
     return min(WAIT_SHARES, key=loss)
 

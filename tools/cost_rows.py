@@ -8,9 +8,10 @@ from statistics import median, quantiles
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, rates_of
-from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving
+from tessel_core.costs.kernels import Work
 from tools.gpt_layer import LayerPasses, layer_cost
 from tools.h200_rows import Row, rows
+from tools.kernel_work import alone, attention, attention_backward, matmul, moving
 
 RATES = rates_of(H200.device("h200"), "bf16")
 LONG = 500e-6
@@ -86,7 +87,7 @@ def kernel_rows() -> dict[str, list[KernelRow]]:
 
 def kernel_errors(fit: CostFit, measured: Iterable[KernelRow]) -> Errors:
     """Return the errors on kernels measured alone."""
-    return Errors(tuple(fit.alone(row.work, RATES) / row.seconds - 1 for row in measured))
+    return Errors(tuple(alone(fit, row.work, RATES) / row.seconds - 1 for row in measured))
 
 
 def layer_errors(

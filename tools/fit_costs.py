@@ -12,10 +12,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # Tools are not an installed package, so add their folder to the path.
 
-from tessel_core.costs.fit import fit_text, kind_fit  # noqa: E402
+from tessel_core.costs.fit import kind_fit  # noqa: E402
 from tessel_core.formats import write_file  # noqa: E402
 from tools.cost_fitting import fit_all  # noqa: E402
 from tools.cost_report import report_text  # noqa: E402
+from tools.kernel_work import fit_text  # noqa: E402
 from tools.measured_rows import KINDS, fit_kind  # noqa: E402
 
 PARAMETERS = ROOT / "tessel_core" / "costs" / "data" / "h200_fit.json"

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tessel_core.costs.devices import H200
-from tessel_core.costs.fit import CostFit, h200_fit, rates_of
-from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving, width_of
+from tessel_core.costs.fit import CostFit, kind_fit, rates_of
+from tessel_core.costs.kernels import Work, width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device
 from tessel_core.model.checks import check_integer
 from tools.h200_rows import layer_parameters
+from tools.kernel_work import attention, attention_backward, busy, launching, matmul, moving
 
 PARAMETER_TENSORS = 12
 """Number of weight and bias tensors of 4 linear operators and 2 layer norms."""
@@ -239,12 +240,12 @@ def layer_cost(
     Raises InputError for an impossible layer, an unknown number format, or a device whose rates are unknown.
     """
     layer = GptLayer(batch, sequence, hidden, heads, tensor_parallel, width_of(dtype))
-    fit, rates = fit or h200_fit(), rates_of(device or H200.device("h200"), dtype)
+    fit, rates = fit or kind_fit("h200"), rates_of(device or H200.device("h200"), dtype)
     launches, gradients = fit.launches, (*layer.input_gradient, *layer.weight_gradients)
 
     def seconds(works: tuple[Work, ...], longer: float, accumulated: int = 0) -> float:
-        launching = fit.launching(works) + accumulated * fit.kernel("elementwise").launch
-        return fit.joined(longer * launching, fit.busy(works, rates))
+        launches = launching(fit, works) + accumulated * fit.kernel("elementwise").launch
+        return fit.joined(longer * launches, busy(fit, works, rates))
 
     return LayerPasses(
         seconds(layer.forward, launches.inference),

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tessel_core.costs.devices import find_device_kind
-from tessel_core.costs.fit import CostFit, Rates, h200_fit, rates_of
-from tessel_core.costs.kernels import Work, matmul
+from tessel_core.costs.fit import CostFit, Rates, kind_fit, rates_of
+from tessel_core.costs.kernels import Work
 from tools.calibrate import COMPUTE, PER_OUTPUT, KernelRun, calibrated, run_seconds
+from tools.kernel_work import matmul
 
 ROWS = Path(__file__).with_name("measured_operators.csv")
 KINDS = ("b200", "a100-pcie")
@@ -89,7 +90,7 @@ def fit_kind(kind: str, runs: list[KernelRun] | None = None) -> CostFit:
     """
     runs, rates = measured_runs(kind) if runs is None else runs, kind_rates(kind)
     plain, grouped = ([run for run in runs if (run.works[0].kernel == GROUPED) is asked] for asked in (False, True))
-    fit = calibrated(h200_fit(), plain, rates, FREE)
+    fit = calibrated(kind_fit("h200"), plain, rates, FREE)
     return calibrated(fit, grouped, rates, (GROUPED + COMPUTE, GROUPED)) if grouped else fit
 
 

@@ -8,15 +8,13 @@ launch. Thin products are inefficient because each output element costs addition
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
-from math import fsum
 
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import as_number, document_text, read_with
+from tessel_core.formats.fields import as_number, read_with
 from tessel_core.formats.record import Codec, Record, codec_of, list_of, or_null
 from tessel_core.model import Device
 
@@ -154,19 +152,6 @@ class CostFit:
         longer, shorter = max(launching, busy), min(launching, busy)
         return float(longer * (1 + (shorter / longer) ** self.overlap) ** (1 / self.overlap)) if shorter > 0 else longer
 
-    def alone(self, work: Work, rates: Rates) -> float:
-        """Return the seconds of a kernel that runs alone. It waits for a part of its own launch."""
-        kernel = self.kernel(work.kernel)
-        return self.joined(kernel.launch, self.wait_alone * kernel.launch + kernel.busy(work, rates))
-
-    def busy(self, works: Iterable[Work], rates: Rates) -> float:
-        """Return the seconds for which a sequence of kernels keeps the device busy."""
-        return fsum(self.kernel(work.kernel).busy(work, rates) for work in works)
-
-    def launching(self, works: Iterable[Work]) -> float:
-        """Return the seconds that the host needs to launch the kernels, without autograd."""
-        return fsum(self.kernel(work.kernel).launch for work in works)
-
 
 _KERNEL = Record(
     KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse(), serial=codec_of(bool).sparse()
@@ -190,13 +175,3 @@ def kind_fit(kind: str) -> CostFit:
 def times_as_long(operator: str, device: str) -> float:
     """Return the duration of an operator on a kind of device, divided by the duration of the kernel that was fitted."""
     return FLASH2_TIMES.get(operator, 1.0) if device in _HOPPER else 1.0
-
-
-def h200_fit() -> CostFit:
-    """Return the parameters of the H200."""
-    return kind_fit("h200")
-
-
-def fit_text(fit: CostFit) -> str:
-    """Return the text of a file of parameters."""
-    return document_text(FIT.write(fit))

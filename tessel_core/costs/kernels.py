@@ -126,31 +126,3 @@ def outputs_of(kernel: str, moved: float, output_bytes: float | None, width: int
     if kernel in _OUTPUT_SHARE or not output_bytes:
         return moved * _OUTPUT_SHARE.get(kernel, _USUAL_OUTPUT_SHARE) / width
     return min(output_bytes, moved) / width
-
-
-def matmul(m: float, k: float, n: float, width: int = 2) -> Work:
-    """Return the work of a product of (m x k) and (k x n). A number has `width` bytes."""
-    return Work("matmul", 2 * m * k * n, (m * k + k * n + m * n) * width, m * n)
-
-
-def attention(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
-    """Return the work of fused causal attention.
-
-    The mask halves the work of both products. Scores are not written to memory.
-    """
-    tensor = batch * heads * sequence * head_size
-    return Work("attention", 2 * sequence * tensor, 4 * tensor * width, tensor, head_size)
-
-
-def attention_backward(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
-    """Return the work of the backward pass of fused causal attention.
-
-    It has five products. One of them computes the scores again [Dao 2022, FlashAttention, appendix B].
-    """
-    tensor = batch * heads * sequence * head_size
-    return Work("attention_backward", 5 * sequence * tensor, 8 * tensor * width, 3 * tensor, head_size)
-
-
-def moving(kernel: str, moved: float) -> Work:
-    """Return the work of a memory-bound kernel that reads and writes `moved` bytes of 16-bit numbers in total."""
-    return Work(kernel, 0.0, moved, outputs_of(kernel, moved, None, 2))

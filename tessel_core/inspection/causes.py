@@ -40,7 +40,6 @@ class Cause(StrEnum):
 
 
 CAUSES = tuple(Cause)
-_ROW = {cause: row for row, cause in enumerate(CAUSES)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tools are no pac
 from rich.console import Console
 from rich.table import Table
 
-from tessel_core.costs.fit import CostFit, KernelFit, Launches, h200_fit
+from tessel_core.costs.fit import CostFit, KernelFit, Launches, kind_fit
 from tools.calibrate import Accuracy, calibrated, held_out, run_seconds
 from tools.cost_fitting import OVERLAP, fit_all, layer_runs
 from tools.cost_rows import LONG, RATES, hidden_sizes
@@ -33,7 +33,9 @@ REACH, REACH_BYTES = 0.10, 0.03
 def data_sheet() -> CostFit:
     """Every class of kernels at the peaks, launched in 10 µs."""
     products = ("matmul", "attention", "attention_backward")
-    kernels = (KernelFit(each.name, 1e-5, 1.0, 1.0 if each.name in products else None) for each in h200_fit().kernels)
+    kernels = (
+        KernelFit(each.name, 1e-5, 1.0, 1.0 if each.name in products else None) for each in kind_fit("h200").kernels
+    )
     return CostFit(OVERLAP, 1.0, Launches(1, 1, 1), tuple(kernels))
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import H200
-from tessel_core.costs.fit import h200_fit
+from tessel_core.costs.fit import kind_fit
 from tessel_core.model import Operator, OperatorGraph
 from tools.cost_figures import (
     Figures,
@@ -61,7 +61,7 @@ def answer_time() -> float:
 
 
 def main() -> int:
-    console, fit = Console(width=140), h200_fit()
+    console, fit = Console(width=140), kind_fit("h200")
     unseen = unseen_hidden()
     layers, left_out = layers_table(predicted(fit), "fitted"), layers_table(unseen, "left out")
     tables = (kernels_table(fit), unseen_kernels_table(fit), layers, left_out, hidden_table(fit, unseen))
