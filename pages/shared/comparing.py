@@ -14,7 +14,7 @@ from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
 from pages.shared.to_learn import offers_slide, offers_to_play, play_open_plan
-from pages.shared.widgets import button, choose, complaining, form, labelled, literal
+from pages.shared.widgets import button, choose, complaining, form, form_button, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
@@ -92,9 +92,7 @@ def add_pairs() -> None:
             wanted = st.number_input("Micro-batches", 1, _MAX_MICRO_BATCHES, count, key=f"compare-count-{count}")
         if wanted != count and work.comparison.pairs:
             _change_count(wanted)
-        if button(
-            "Add", place=button_place, type="primary", icon=":material/add:", width="stretch", disabled=not chosen
-        ):
+        if form_button("Add", "add", button_place, disabled=not chosen):
             assert plan is not None
             _add(plan, chosen, wanted)
 

@@ -154,6 +154,12 @@ def button(label: str, *, key: str | None = None, place: DeltaGenerator | None =
     return session().take_press(name)
 
 
+def form_button(label: str, icon: str, place: DeltaGenerator, *, disabled: bool, key: str | None = None) -> bool:
+    """Show the button at the end of a form. Return True in the run that handles its press."""
+    look = {"type": "primary", "icon": f":material/{icon}:", "width": "stretch"}
+    return button(label, key=key, place=place, disabled=disabled, **look)
+
+
 @unbroken
 def _press(name: str) -> None:
     session().pressed[name] += 1

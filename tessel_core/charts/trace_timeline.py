@@ -49,7 +49,7 @@ def trace_data(trace: Trace, mesh: DeviceMesh | None = None, look: Look | None =
         "duration": narrow(duration.astype(np.int64)),
         **memory,
     }
-    limits = [_limit(device, mesh) for device in trace.devices]
+    limits = [mesh.devices[device - 1].memory_capacity if mesh else None for device in trace.devices]
     header = {
         "devices": [
             {"name": name, "capacity": limit, "static": 0, "steps": count}
@@ -150,7 +150,3 @@ def _memory(trace: Trace) -> tuple[list[int], dict[str, NDArray[Any]]]:
         "memory_time": narrow(np.concatenate([empty, *gaps])),
         "memory_held": np.concatenate([empty, *held]).astype(np.float32),
     }
-
-
-def _limit(device: int, mesh: DeviceMesh | None) -> int | None:
-    return mesh.devices[device - 1].memory_capacity if mesh else None

@@ -135,7 +135,11 @@ def _deliver(
 
     With `--to megatron`, print or write arguments of Megatron-LM instead.
     """
-    arguments = None if report.solution is None or to is None else _megatron_arguments(report.solution)
+    arguments = None
+    if report.solution is not None and to is not None:
+        from tessel_core.exports.megatron import layout_arguments
+
+        arguments = layout_arguments(report.solution)
     if out is not None and report.solution is not None:
         from tessel_core.workbench.placement_files import answer_text
 
@@ -216,12 +220,6 @@ def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
         "least_memory": report.least_memory,
         "least_accelerators": report.least_accelerators,
     }
-
-
-def _megatron_arguments(placement: Placement) -> str:
-    from tessel_core.exports.megatron import layout_arguments
-
-    return layout_arguments(placement)
 
 
 def _layout_string(placement: Placement) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, choose, config_form, form, labelled, literal
+from pages.shared.widgets import choose, config_form, form, form_button, labelled, literal
 from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
@@ -36,14 +36,7 @@ def placing_form() -> bool:
             placing = _options(replace(placing, placer=placer))
         session().change(replace(workspace(), placing=placing))
         objection = why_not(placing)
-        pressed = button(
-            "Place",
-            place=places[5],
-            type="primary",
-            icon=":material/grid_view:",
-            width="stretch",
-            disabled=bool(objection),
-        )
+        pressed = form_button("Place", "grid_view", places[5], disabled=bool(objection))
         if objection:
             st.warning(literal(objection), icon=":material/block:")
     return pressed

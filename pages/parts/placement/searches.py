@@ -14,7 +14,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, run_panel, search_in_turn, start_search, unanswered
 from pages.shared.session import session, workspace
 from pages.shared.tables import row_table
-from pages.shared.widgets import button, complain, config_form
+from pages.shared.widgets import button, complain, config_form, form_button
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.model.layout import layout_of
@@ -104,7 +104,7 @@ def search_both() -> None:
     question = joint_question(placing, tab.joint, split_weights=tab.split_weights)
     run = answer(question)
     off = run is not None and run.running
-    if button("Search both", place=place, type="primary", icon=":material/search:", width="stretch", disabled=off):
+    if form_button("Search both", "search", place, disabled=off):
         start_search(question).wait(_SHOWN_AT_ONCE_S)
         st.rerun()
     if run is None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import button, choose, config_form, form, labelled, literal
+from pages.shared.widgets import choose, config_form, form, form_button, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
 from tessel_core.hosting import hosted
@@ -61,8 +61,7 @@ def run_form(report: ScheduleReport, schedule: Schedule) -> None:
             state.config = config_form(config, session().key(f"run-options-{blocks == TOY}"), without=left_out)
         hang = workspace().hang_of(report)
         objection = why_not(schedule, state.config) or (hang.sentence if hang else "")
-        about = {"type": "primary", "icon": ":material/play_arrow:", "width": "stretch"}
-        pressed = button("Run", place=places[3], disabled=bool(objection), key=session().key("run"), **about)
+        pressed = form_button("Run", "play_arrow", places[3], disabled=bool(objection), key=session().key("run"))
         if objection:
             st.warning(literal(f"{objection}."), icon=":material/block:")
     if pressed and not objection:  # a browser can send the press of a disabled button

@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages.shared.run_panel import search
 from pages.shared.session import session, unbroken, workspace
-from pages.shared.widgets import button, choose, config_form, labelled, literal
+from pages.shared.widgets import choose, config_form, form_button, labelled, literal
 from tessel_core.editing.forms import remedies
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MicroBatchPlan
@@ -50,17 +50,9 @@ def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> b
         session().begin_again()
         st.rerun()
     objection = why_not(workspace())
-    icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
+    icon = "construction" if scheduler in BASELINES else "search"
     key = session().key("begin")  # The label changes, so a key keeps it the same button for Streamlit.
-    pressed = button(
-        begins(scheduler),
-        place=places[3],
-        type="primary",
-        icon=icon,
-        width="stretch",
-        disabled=bool(objection),
-        key=key,
-    )
+    pressed = form_button(begins(scheduler), icon, places[3], disabled=bool(objection), key=key)
     if objection and not (beside_tables and workspace().complaint):
         st.warning(literal(objection), icon=":material/block:")
         _offer_forms()

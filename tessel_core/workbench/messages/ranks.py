@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessel_core.costs.collectives import Wires, wires_of
+from tessel_core.costs.collectives import wires_of
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.ranks import CUT_DIMENSIONS, Ranks
 from tessel_core.units import counted, show_memory
@@ -77,11 +77,7 @@ def _links(mesh: DeviceMesh, group: tuple[int, ...], *, chain: bool) -> str:
         return f"inside a node, {_rate(wires.inside.bandwidth if wires.inside else math.inf)}"
     if wires.inside is None or chain:
         return f"across {wires.nodes} nodes, {_rate(wires.between.bandwidth)} per device"
-    return f"across {wires.nodes} nodes, {_rails(wires)}, {_rate(wires.bandwidth)} together"
-
-
-def _rails(wires: Wires) -> str:
-    return f"on {counted(wires.rails, 'rail')}"
+    return f"across {wires.nodes} nodes, on {counted(wires.rails, 'rail')}, {_rate(wires.bandwidth)} together"
 
 
 def _rate(bandwidth: float) -> str:
