@@ -56,7 +56,7 @@ from tessel_core.workbench.messages.recommendation import (
 _Range = Annotated[
     str | None, typer.Option(metavar="RANGE", help="Values to try, such as 1,2,4 or 1..64x2 (doubling).")
 ]
-Searcher = Callable[[Question, Control], Recommendation]
+Searcher = Callable[[Question, Control], Recommendation[Question]]
 _SHOWN = 3
 """Number of rows that the table shows between the fastest strategy and the one with the least memory."""
 
@@ -255,7 +255,7 @@ def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterato
         yield lambda question, control: recommend_shared(question, pool, control)
 
 
-def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommendation | None:
+def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommendation[Question] | None:
     """Return the recommendation for half of the devices.
 
     None if their number is odd, or if no strategy fits half of them.
@@ -270,8 +270,8 @@ def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommen
 
 
 def _show(
-    found: Recommendation,
-    half: Recommendation | None,
+    found: Recommendation[Question],
+    half: Recommendation[Question] | None,
     orders: Sequence[SearchedOrder],
     schedule: Schedule | None,
     tags: Sequence[PriceTag],

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from tessel_core.inspection import Cause, IdleSplit, idle_causes
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
-from tessel_core.strategies.recommendation import TOO_LARGE, Candidate, Recommendation
+from tessel_core.strategies.recommendation import TOO_LARGE, AnyQuestion, Candidate, Recommendation
 from tessel_core.strategies.searched_order import SearchedOrder
 from tessel_core.units import counted, show_memory, show_time
 from tessel_core.workbench.messages.idle import percent
 
 
-def proof_sentences(found: Recommendation) -> tuple[str, ...]:
+def proof_sentences(found: Recommendation[AnyQuestion]) -> tuple[str, ...]:
     """Return sentences on the proof for the fastest strategy, and on the configurations that were ruled out."""
     if found.best is None:
         return ()
@@ -30,7 +30,7 @@ def proof_sentences(found: Recommendation) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _infeasible_clauses(found: Recommendation, most: int) -> list[str]:
+def _infeasible_clauses(found: Recommendation[AnyQuestion], most: int) -> list[str]:
     """Return one clause for each of the `most` commonest reasons, and one clause that counts the others."""
     reasons = list(found.infeasible.items())
     clauses = [
@@ -43,7 +43,7 @@ def _infeasible_clauses(found: Recommendation, most: int) -> list[str]:
     return clauses + [f"{rest:,} {'is' if rest == 1 else 'are'} impossible for other reasons"] * bool(rest)
 
 
-def refusal(found: Recommendation) -> tuple[str, ...]:
+def refusal(found: Recommendation[AnyQuestion]) -> tuple[str, ...]:
     """Explain why no strategy is possible, and which one comes closest. Empty if a strategy was found."""
     if found.best is not None:
         return ()
@@ -105,7 +105,7 @@ def _searched(order: SearchedOrder) -> str:
     named = order.candidate.strategy.schedule
     if not order.is_shorter:
         return f"the search found no shorter order than {named}."
-    saved = show_time(order.named_makespan_s - order.makespan_s, "s")
+    saved = show_time(order.candidate.outcome.latency - order.latency, "s")
     step = show_time(order.latency, "s")
     return f"a step takes {step} in the order that the search found, {saved} less than in {named}."
 
