@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 from tessel_core.inspection import idle_causes
 from tessel_core.model import Schedule
+from tessel_core.strategies.graphs.question import GraphStrategy
+from tessel_core.strategies.graphs.timing import PlacedCandidate
 from tessel_core.strategies.price_tags import PriceTag
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
 from tessel_core.strategies.recommendation import AnyQuestion, Candidate, Recommendation
@@ -71,6 +73,21 @@ def _searched(question: AnyQuestion, each: SearchedOrder) -> dict[str, object]:
     }
 
 
+def _placement(candidate: Candidate) -> dict[str, object]:
+    """Return the stages of an operator graph, and the proof of their placement. Empty for a network."""
+    if not isinstance(candidate, PlacedCandidate) or not isinstance(candidate.strategy, GraphStrategy):
+        return {}
+    strategy, pipeline = candidate.strategy, candidate.pipeline
+    return {
+        "replicas": list(strategy.replicas or (1,) * strategy.pipeline),
+        "layout_shape": str(strategy.shape) if strategy.stages_per_device > 1 else None,
+        "largest_load_s": pipeline.load,
+        "largest_load_bound_s": pipeline.bound,
+        "placement_proved": pipeline.proved,
+        "step_bound_s": min(candidate.step_bound, candidate.outcome.latency),
+    }
+
+
 def _strategy(question: AnyQuestion, candidate: Candidate | None) -> dict[str, object] | None:
     if candidate is None:
         return None
@@ -84,5 +101,6 @@ def _strategy(question: AnyQuestion, candidate: Candidate | None) -> dict[str, o
         "layout": ",".join(map(str, strategy.layout)) or None,
         "latency_s": outcome.latency,
         **rates,
+        **_placement(candidate),
         "peak_memory": list(outcome.peaks),
     }

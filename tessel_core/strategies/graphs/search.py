@@ -154,15 +154,17 @@ class _Search:
         chosen = [each for each in self._question.configurations if not each.replicas and self._question.alike]
         for configuration in chosen:
             micro_batches = self._question.micro_batches // configuration.data
+            bound = self._placements.pipelines(configuration).least_load
             for pipeline in self._placements.every(configuration):
                 if self._control.stopped:
                     return
                 placement = pipeline.placement
                 lasting = max(sum(placement.lasting_bytes[i] for i in on) for on in placement.operators_on)
                 if not self._is_beaten(_Least(pipeline.load * micro_batches * (1 - _SAME), lasting)):
-                    timed = self._time(configuration, pipeline)
+                    timed = self._time(configuration, replace(pipeline, bound=bound))
                     self._timed += [] if timed is None else [timed]
                     self._more += timed is not None
+                    self._bound = min(self._bound, pipeline.load * micro_batches)
 
     def improve(self) -> None:
         """Move single groups of operators to neighbouring stages of the fastest strategies while steps get shorter."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tessel_core.inspection import Cause, IdleSplit, idle_causes
 from tessel_core.model import Schedule, ScheduleReport
+from tessel_core.strategies.graphs.timing import PlacedCandidate
 from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
 from tessel_core.strategies.recommendation import TOO_LARGE, AnyQuestion, Candidate, Recommendation
 from tessel_core.strategies.searched_order import SearchedOrder
@@ -28,6 +29,17 @@ def proof_sentences(found: Recommendation[AnyQuestion]) -> tuple[str, ...]:
         bound = f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less)."
         lines.append(f"{bound} This bound is the work of its busiest device, without the exchanges of replicas.")
     return tuple(lines)
+
+
+def placement_sentences(candidate: Candidate) -> tuple[str, ...]:
+    """Return a sentence on the largest load of the placement of an operator graph. Empty for a network."""
+    if not isinstance(candidate, PlacedCandidate):
+        return ()
+    pipeline, kind = candidate.pipeline, candidate.configuration.kind
+    load = f"The largest load of a device is {show_time(pipeline.load, 's')} per micro-batch"
+    if pipeline.proved:
+        return (f"{load}, the smallest of all contiguous placements in {kind}.",)
+    return (f"{load}. No contiguous placement in {kind} has one below {show_time(pipeline.bound, 's')}.",)
 
 
 def _infeasible_clauses(found: Recommendation[AnyQuestion], most: int) -> list[str]:
