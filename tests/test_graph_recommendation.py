@@ -93,10 +93,10 @@ def steps_of(question: GraphQuestion, timer: StepTimer, data: int, sizes: tuple[
         pipeline = Pipeline(problem, placement, question.costs, replicas, 0.0, 0.0)
         for order in ("1f1b", LIST_ORDER):
             try:
-                timed = timer.timed(asked, pipeline, order, Control())
+                timed = timer.placed(asked, pipeline).timed(order, Control())
             except ValueError:
                 continue
-            if isinstance(timed, PlacedCandidate):
+            if timed is not None:
                 yield timed
                 break
 

@@ -146,7 +146,7 @@ class GraphSearch:
         if self.placement_out is not None:
             write_file(self.placement_out, strategy_placement_text(self.placing, fastest))
         if self.plan_out is not None:
-            write_file(self.plan_out, plan_text(fastest.plan))
+            write_file(self.plan_out, plan_text(fastest.placed.plans[0]))
         if self.schedule_out is not None:
             made = export_for(self.schedule_out.name).made(fastest.schedule, fastest.report)
             write_file(self.schedule_out, made)

@@ -13,13 +13,13 @@ from tessel_core.workbench.placing import Placing
 
 def strategy_placing(placing: Placing, candidate: PlacedCandidate) -> Placing:
     """Return the placement of one replica of a strategy on the mesh of `placing`."""
-    pipeline, devices = candidate.pipeline, candidate.pipelines[0]
+    pipeline, devices = candidate.pipeline, candidate.placed.devices[0]
     placement = pipeline.placement
     return replace(
         placing,
         costs=pipeline.costs,
         replicas=pipeline.replicas if placement.replicated else None,
-        layout=candidate.configuration.layout,
+        layout=candidate.placed.configuration.layout,
         assignment=tuple(tuple(devices[i] for i in on) for on in placement.assignment),
         stages=placement.stages,
     )
@@ -33,7 +33,7 @@ def strategy_placement_text(placing: Placing, candidate: PlacedCandidate) -> str
     placed, pipeline = strategy_placing(placing, candidate), candidate.pipeline
     solution = placed.placement
     assert solution is not None, "a candidate has a placement"
-    whole = len(candidate.pipelines[0]) == len(solution.devices)
+    whole = len(candidate.placed.devices[0]) == len(solution.devices)
     load = Fraction(placed.problem.measure(solution))
     proved = whole and pipeline.proved
     report = PlacementReport(
@@ -42,6 +42,6 @@ def strategy_placement_text(placing: Placing, candidate: PlacedCandidate) -> str
         objective_name=placed.objective,
         objective=load,
         bound=load if proved else None,
-        solver="dp" if candidate.configuration.layout is None else "layout",
+        solver="dp" if candidate.placed.configuration.layout is None else "layout",
     )
     return answer_text(placed, report)

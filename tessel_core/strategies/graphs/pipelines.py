@@ -22,8 +22,8 @@ PLACEMENT_SECONDS = 10.0
 """Time limit of one placement search. The exact search of a chain takes less for almost all graphs."""
 LAYOUT_SECONDS = 1.0
 """Time limit of the placement search for several stages per device, which proves its answer less often."""
-MAX_PLACEMENTS = 300
-"""If a pipeline has at most this many placements, all of them are timed."""
+MAX_PLACEMENTS, MAX_GROUPS = 300, 12
+"""If a pipeline has at most this many placements, and the graph this many groups, all placements are timed."""
 MANY_DEVICES = "a stage would have more devices than its pipeline has samples"
 FEWER_IN_FLIGHT = (2, 1)
 """Micro-batches that each stage holds, to try in turn if no placement has room for those of 1F1B."""
@@ -144,15 +144,17 @@ class PlacementSearch:
     def every(self, asked: GraphConfiguration) -> list[Pipeline]:
         """Return all contiguous placements of a configuration whose replicas the search chooses.
 
-        The result is empty if there are more than `MAX_PLACEMENTS`. All devices of the mesh must be alike.
+        The result is empty if there are more than `MAX_PLACEMENTS`, or if the graph has more than `MAX_GROUPS` groups.
+        All devices of the mesh must be alike.
         """
         once = ReplicaOptions(reduce_every=self._question.micro_batches // asked.data)
         most, found = self._question.samples(asked.data), list[Pipeline]()
         for rule in (ONE_F_ONE_B, FEWER_IN_FLIGHT[-1]):
             costs = self._costs(asked, rule)
             problem = self._problem(asked, costs, once)
-            assignments = list(islice(_assignments(problem, most), MAX_PLACEMENTS + 1))
-            if len(assignments) > MAX_PLACEMENTS:
+            few = len(pipeline_of(problem).members) <= MAX_GROUPS
+            assignments = list(islice(_assignments(problem, most), MAX_PLACEMENTS + 1)) if few else []
+            if not 0 < len(assignments) <= MAX_PLACEMENTS:
                 return []
             placements = map(problem.placement, assignments)
             valid = [each for each in placements if not problem.violations(each)]

@@ -22,7 +22,7 @@ from tessel_core.planning.joint import moves
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.strategies.graphs.pipelines import Pipeline, PlacementSearch
 from tessel_core.strategies.graphs.question import GraphConfiguration, GraphQuestion, GraphStrategy
-from tessel_core.strategies.graphs.timing import LIST_ORDER, PlacedCandidate, StepTimer, plan_without_reductions
+from tessel_core.strategies.graphs.timing import LIST_ORDER, PlacedCandidate, StepTimer
 from tessel_core.strategies.orders import INTERLEAVED_ORDER
 from tessel_core.strategies.recommendation import TOO_LARGE, Candidate, Recommendation
 from tessel_core.strategies.searched_order import SEARCH_SECONDS, SEARCHED_PIPELINES, SearchedOrder
@@ -139,15 +139,11 @@ class _Search:
 
         If the published order does not suit the stages or exceeds the memory, a list schedule takes its place.
         """
-        plan = plan_without_reductions(pipeline.placement)
-        micro_batches = self._question.micro_batches // configuration.data
+        placed = self._timer.placed(configuration, pipeline)
         order = _published(configuration)
-        if order and not find_scheduler(order).why_not(plan, micro_batches):
-            timed = self._timer.timed(configuration, pipeline, order, self._control)
-            if isinstance(timed, PlacedCandidate):
-                return timed
-        timed = self._timer.timed(configuration, pipeline, LIST_ORDER, self._control)
-        return timed if isinstance(timed, PlacedCandidate) else None
+        suits = order and not any(find_scheduler(order).why_not(plan, placed.micro_batches) for plan in placed.plans)
+        timed = placed.timed(order, self._control) if suits else None
+        return timed or placed.timed(LIST_ORDER, self._control)
 
     def add_all_placements(self) -> None:
         """Time all placements of pipelines that have few. Each counts as a configuration of its own."""
@@ -188,7 +184,7 @@ class _Search:
             load = problem.measure(placement)
             if load * (micro_batches - 1) >= best or problem.violations(placement):
                 continue
-            timed = self._time(candidate.configuration, replace(pipeline, placement=placement, load=load))
+            timed = self._time(candidate.placed.configuration, replace(pipeline, placement=placement, load=load))
             if timed is not None and timed.outcome.latency < best * (1 - _SAME):
                 return timed
         return None
@@ -273,7 +269,7 @@ def searched_steps(
 
     If `control` stops, return the results so far.
     """
-    timer, placed = StepTimer(found.question), placed_candidates(found)
+    placed = placed_candidates(found)
     best = placed[0].outcome.latency if placed else 0.0
     promising = sorted((each for each in placed[1:] if each.step_bound < best), key=lambda each: each.step_bound)
     steps, chosen = list[SearchedStep](), [*placed[:1], *promising][:SEARCHED_PIPELINES]
@@ -281,16 +277,16 @@ def searched_steps(
         if control.stopped:
             break
         control.report(f"order of pipeline {number} of {len(chosen)} searched", None, None)
-        steps.append(_searched(timer, candidate, control, seconds))
+        steps.append(_searched(candidate, control, seconds))
     return tuple(sorted(steps, key=lambda each: each.latency))
 
 
-def _searched(timer: StepTimer, candidate: PlacedCandidate, control: Control, seconds: float) -> SearchedStep:
+def _searched(candidate: PlacedCandidate, control: Control, seconds: float) -> SearchedStep:
     """Search for an order of a candidate, unless its own is proved the shortest. Return the shorter step."""
     bound, best = candidate.step_bound, candidate
     if bound < candidate.outcome.latency * (1 - _SAME):
-        other = timer.timed(candidate.configuration, candidate.pipeline, DEFAULT_SCHEDULER, control, seconds)
-        if isinstance(other, PlacedCandidate):
+        other = candidate.placed.timed(DEFAULT_SCHEDULER, control, seconds)
+        if other is not None:
             bound = max(bound, other.step_bound)
             best = min(candidate, other, key=lambda each: each.outcome.latency)
     before, after = (each.schedule.makespan / TICKS_PER_SECOND["ns"] for each in (candidate, best))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from tessel_core.control import Control
 from tessel_core.costs.reductions import MeshReductions
@@ -31,7 +30,7 @@ from tessel_core.scheduling import BASELINES, find_scheduler, solve_schedule
 from tessel_core.strategies.configuration import StrategyResult
 from tessel_core.strategies.graphs.pipelines import Pipeline
 from tessel_core.strategies.graphs.question import GraphConfiguration, GraphQuestion, GraphStrategy
-from tessel_core.strategies.recommendation import TOO_LARGE, Candidate
+from tessel_core.strategies.recommendation import Candidate
 from tessel_core.units import TICKS_PER_SECOND
 
 LIST_ORDER = "list-scheduling"
@@ -50,18 +49,62 @@ class NoReductions:
         return 0.0
 
 
+@dataclass(frozen=True)
+class PlacedPipeline:
+    """A placed pipeline and its replicas, for which schedules can be built."""
+
+    configuration: GraphConfiguration
+    pipeline: Pipeline
+    devices: tuple[tuple[int, ...], ...]
+    """Devices of the mesh for each replica of the pipeline, in the order of the placement's devices."""
+    micro_batches: int
+    """Number of micro-batches of each replica."""
+    plans: tuple[MicroBatchPlan, ...]
+    """Distinct plans of the replicas, that of the first one first. Reductions follow the last micro-batch."""
+    tails: tuple[float, ...]
+    """Seconds of the reduction that follows the last run, for each device of the plans."""
+
+    def timed(self, order: str, control: Control, seconds: float = 0.0) -> PlacedCandidate | None:
+        """Return the step with an order of micro-batches. None if no such order fits into memory.
+
+        `seconds` limits a search for the order. Raises InputError if a published order does not suit the stages.
+        """
+        reports = [_ordered(plan, self.micro_batches, order, control, seconds) for plan in self.plans]
+        schedules = [report.solution for report in reports if report.solution is not None]
+        if len(schedules) < len(reports):
+            return None
+        ends = tuple(max(each) for each in zip(*map(_ends, schedules), strict=True))
+        peaks = tuple(max(each) for each in zip(*(report.peak_memory or () for report in reports), strict=True))
+        latency = max(end + tail for end, tail in zip(ends, self.tails, strict=True))
+        return PlacedCandidate(self._strategy(order), StrategyResult(latency, peaks, "", ends), self, reports[0])
+
+    def _strategy(self, order: str) -> GraphStrategy:
+        """Return the strategy with the stages of the placement, which may be fewer than the configuration allows."""
+        layout = self.configuration.layout
+        sizes = tuple(map(len, sorted({tuple(sorted(on)) for on in self.pipeline.placement.assignment})))
+        return GraphStrategy(
+            self.configuration.data,
+            pipeline=len(sizes),
+            micro_batches=self.micro_batches,
+            schedule=order,
+            stages_per_device=1 if layout is None else layout.stages_per_device,
+            replicas=sizes if max(sizes) > 1 else (),
+            shape=LayoutShape.LOOP if layout is None else layout.shape,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedCandidate(Candidate):
     """A strategy for an operator graph that fits into memory, with its placement and its schedule."""
 
-    configuration: GraphConfiguration
-    pipeline: Pipeline
-    pipelines: tuple[tuple[int, ...], ...]
-    """Devices of the mesh for each replica of the pipeline, in the order of the placement's devices."""
+    placed: PlacedPipeline
     report: ScheduleReport
     """Report on the schedule of the first replica."""
-    tails: tuple[float, ...]
-    """Seconds of the reduction that follows the last run, for each device of the plan."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The placement of one replica."""
+        return self.placed.pipeline
 
     @property
     def schedule(self) -> Schedule:
@@ -70,61 +113,43 @@ class PlacedCandidate(Candidate):
         return self.report.solution
 
     @property
-    def plan(self) -> MicroBatchPlan:
-        """Plan of the first replica. It has no reductions, because they follow the last micro-batch."""
-        return self.schedule.plan
-
-    @property
     def step_bound(self) -> float:
-        """Lower bound in seconds of the step with any order of this plan that fits into memory.
+        """Lower bound in seconds of the step with any order of these stages that fits into memory.
 
-        A device that is busy until the makespan still reduces its gradients, and so does every device after its work.
+        Each device reduces its gradients after all of its work. So does the device that finishes last.
         """
-        work = (count * self.schedule.micro_batches / _TICKS for count in self.plan.work)
-        busy = max(each + tail for each, tail in zip(work, self.tails, strict=True))
-        return max(busy, self.report.makespan_bound / _TICKS + min(self.tails))
+        plan, tails = self.placed.plans[0], self.placed.tails
+        work = (ticks * self.placed.micro_batches / _TICKS for ticks in plan.work)
+        busy = max(each + tail for each, tail in zip(work, tails, strict=True))
+        return max(busy, self.report.makespan_bound / _TICKS + min(tails))
 
 
 class StepTimer:
-    """Times placed pipelines of a question."""
+    """Builds the plans and the reductions of placed pipelines of a question."""
 
     def __init__(self, question: GraphQuestion) -> None:
         self._question = question
         self._reductions = MeshReductions(question.mesh)
 
-    def timed(
-        self, configuration: GraphConfiguration, pipeline: Pipeline, order: str, control: Control, seconds: float = 0.0
-    ) -> PlacedCandidate | StrategyResult:
-        """Return the step with an order of micro-batches, or a result with the reason why there is none.
-
-        `seconds` limits a search for the order. Raises InputError if a published order does not suit the stages.
-        """
+    def placed(self, configuration: GraphConfiguration, pipeline: Pipeline) -> PlacedPipeline:
+        """Return a placed pipeline of a configuration, with its plans and reductions."""
+        devices = self._question.pipelines_of(configuration)
+        plans, tails = self._plans(pipeline, devices), self._tails(pipeline.placement, devices)
         micro_batches = self._question.micro_batches // configuration.data
-        pipelines = self._question.pipelines_of(configuration)
-        reports = [_ordered(plan, micro_batches, order, control, seconds) for plan in self._plans(pipeline, pipelines)]
-        for report in reports:
-            if report.solution is None:
-                return StrategyResult(float("nan"), report.peak_memory or (), TOO_LARGE)
-        schedules = [report.solution for report in reports if report.solution is not None]
-        tails = self._tails(pipeline.placement, pipelines)
-        ends = tuple(max(each) for each in zip(*map(_ends, schedules), strict=True))
-        peaks = tuple(max(each) for each in zip(*(report.peak_memory or () for report in reports), strict=True))
-        latency = max(end + tail for end, tail in zip(ends, tails, strict=True))
-        outcome = StrategyResult(latency, peaks, "", ends)
-        strategy = _strategy(configuration, pipeline, micro_batches, order)
-        return PlacedCandidate(strategy, outcome, configuration, pipeline, pipelines, reports[0], tails)
+        return PlacedPipeline(configuration, pipeline, devices, micro_batches, plans, tails)
 
-    def _plans(self, pipeline: Pipeline, pipelines: Sequence[tuple[int, ...]]) -> list[MicroBatchPlan]:
+    def _plans(self, pipeline: Pipeline, pipelines: Sequence[tuple[int, ...]]) -> tuple[MicroBatchPlan, ...]:
         """Return the plan of each replica. Replicas whose devices are linked alike share one plan."""
-        first, plans = pipeline.problem.transfers.mesh, list[MicroBatchPlan]()
-        assert first is not None, "the question has a mesh"
-        mesh = self._question.mesh
-        for devices in {
-            _links(mesh.devices, each) if not mesh.connections else each: each for each in pipelines
-        }.values():
-            on = replace(pipeline.placement, transfers=replace(pipeline.problem.transfers, mesh=mesh.part(devices)))
-            plans.append(plan_without_reductions(on))
-        return plans
+        placement, mesh = pipeline.placement, self._question.mesh
+        free = None if placement.replication is None else Replication(NoReductions())
+        plans = list[MicroBatchPlan]()
+        alike = {each if mesh.connections else _links(mesh.devices, each): each for each in reversed(pipelines)}
+        for devices in reversed(alike.values()):
+            part = mesh.part(devices)
+            transfers = replace(placement.transfers, mesh=part)
+            on = replace(placement, devices=part.placement_devices, transfers=transfers, replication=free)
+            plans.append(plan_of(on))
+        return tuple(plans)
 
     def _tails(self, placement: Placement, pipelines: Sequence[tuple[int, ...]]) -> tuple[float, ...]:
         """Return the exposed seconds of the reduction of each device that has operators."""
@@ -139,13 +164,6 @@ class StepTimer:
             seconds = self._reductions.seconds(sharing, amount) if len(sharing) > 1 else 0.0
             tails.append(max(0.0, seconds - work[device] * hides))
         return tuple(tails)
-
-
-@lru_cache(maxsize=64)
-def plan_without_reductions(placement: Placement) -> MicroBatchPlan:
-    """Return the plan of a placement whose gradients are reduced after the last micro-batch."""
-    once = None if placement.replication is None else Replication(NoReductions())
-    return plan_of(replace(placement, replication=once))
 
 
 def _links(devices: Sequence[Device], chosen: Sequence[int]) -> tuple[int, ...]:
@@ -167,23 +185,3 @@ def _ends(schedule: Schedule) -> tuple[float, ...]:
     """Return the seconds at which each device finishes its last run."""
     rows = (schedule.runs_on(device) for device in range(len(schedule.plan.devices)))
     return tuple(int(schedule.end[each].max()) / _TICKS for each in rows)
-
-
-def _strategy(configuration: GraphConfiguration, pipeline: Pipeline, micro_batches: int, order: str) -> GraphStrategy:
-    """Return the strategy with the stages of the placement, which may be fewer than the configuration allows."""
-    layout, stages = configuration.layout, _stages_of(pipeline.placement)
-    sizes = tuple(map(len, stages))
-    return GraphStrategy(
-        configuration.data,
-        pipeline=len(sizes),
-        micro_batches=micro_batches,
-        schedule=order,
-        stages_per_device=1 if layout is None else layout.stages_per_device,
-        replicas=sizes if max(sizes) > 1 else (),
-        shape=LayoutShape.LOOP if layout is None else layout.shape,
-    )
-
-
-def _stages_of(placement: Placement) -> list[tuple[int, ...]]:
-    """Return the devices of each stage in the order in which tensors first reach them."""
-    return list(dict.fromkeys(tuple(sorted(on)) for on in placement.assignment))

@@ -35,7 +35,7 @@ def placement_sentences(candidate: Candidate) -> tuple[str, ...]:
     """Return a sentence on the largest load of the placement of an operator graph. Empty for a network."""
     if not isinstance(candidate, PlacedCandidate):
         return ()
-    pipeline, kind = candidate.pipeline, candidate.configuration.kind
+    pipeline, kind = candidate.pipeline, candidate.placed.configuration.kind
     load = f"The largest load of a device is {show_time(pipeline.load, 's')} per micro-batch"
     if pipeline.proved:
         return (f"{load}, the smallest of all contiguous placements in {kind}.",)
