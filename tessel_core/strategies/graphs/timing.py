@@ -142,9 +142,10 @@ class StepTimer:
         """Return the plan of each replica. Replicas whose devices are linked alike share one plan."""
         placement, mesh = pipeline.placement, self._question.mesh
         free = None if placement.replication is None else Replication(NoReductions())
-        plans = list[MicroBatchPlan]()
-        alike = {each if mesh.connections else _links(mesh.devices, each): each for each in reversed(pipelines)}
-        for devices in reversed(alike.values()):
+        plans, alike = list[MicroBatchPlan](), dict[tuple[int, ...], tuple[int, ...]]()
+        for each in pipelines:
+            alike.setdefault(each if mesh.connections else _links(mesh.devices, each), each)
+        for devices in alike.values():
             part = mesh.part(devices)
             transfers = replace(placement.transfers, mesh=part)
             on = replace(placement, devices=part.placement_devices, transfers=transfers, replication=free)
