@@ -94,7 +94,7 @@ def graph_to_place(what: str, *, as_graph: bool) -> GraphFile | None:
     """
     found = None if named_family(what) else _graph_file(what)
     if as_graph and found is None:
-        raise InputError("--as-graph", f"is for an operator graph, but {what} is none")
+        raise InputError("--as-graph", f"is for an operator graph, and {what} is not the file or sample of one")
     return found if found is not None and (as_graph or _network(found) is None) else None
 
 

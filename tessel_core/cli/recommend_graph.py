@@ -35,7 +35,8 @@ from tessel_core.workbench.recommended_graph import strategy_placement_text
 
 _SIZES = "an operator graph has fixed sizes"
 _TENSORS = "an operator graph has no tensors to cut"
-_MEMORY = "an operator graph says itself which operators run and what they hold"
+_FIXED = "the operators of an operator graph are fixed"
+_REPLICAS = "each replica of a placement holds whole weights, gradients and optimizer state, in the format of --dtype"
 _FRAMEWORKS = "frameworks build networks, and cannot build an operator graph"
 REFUSED = {
     "sequence": _SIZES,
@@ -43,7 +44,8 @@ REFUSED = {
     "torch": "an operator graph is a file that is not executed",
     **dict.fromkeys(("tensor", "context", "context_method", "expert"), _TENSORS),
     "micro_batch_size": "an operator graph is the work of one micro-batch",
-    **dict.fromkeys(("recompute", "zero", "grad_dtype", "compiled"), _MEMORY),
+    **dict.fromkeys(("recompute", "compiled"), _FIXED),
+    **dict.fromkeys(("zero", "grad_dtype"), _REPLICAS),
     **dict.fromkeys(("launch", "out"), _FRAMEWORKS),
     "prices": "they move layers and change sizes, and an operator graph has neither",
     **dict.fromkeys(("workers", "executor"), "the search of an operator graph runs in one process"),

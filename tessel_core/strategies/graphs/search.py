@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import islice
 
 from tessel_core.control import Control
+from tessel_core.errors import InputError
 from tessel_core.model import Device, LayoutShape
 from tessel_core.placement.problem import placement_problem
 from tessel_core.planning.joint import moves
@@ -45,8 +46,8 @@ def recommend_graph(question: GraphQuestion, control: Control | None = None) -> 
 
     If `control` stops, return the best strategy so far.
 
-    Raises InputError if no configuration divides the micro-batches, if there are too many configurations, and if the
-    costs of the graph on the mesh cannot be derived.
+    Raises InputError if no configuration divides the micro-batches, if there are too many configurations, and if none
+    has a plan, for example because the costs of the graph on the mesh cannot be derived.
     """
     search = _Search(question, Control() if control is None else control)
     search.run()
@@ -69,6 +70,7 @@ class _Search:
         self._placements, self._timer = PlacementSearch(question, control), StepTimer(question)
         self._graph = placement_problem(question.graph, question.mesh, question.costs).graph
         self._timed, self._reasons = list[PlacedCandidate](), Counter[str]()
+        self._errors = list[InputError]()
         self._nearest: tuple[GraphConfiguration, float] | None = None
         self._ruled_out, self._bound, self._seen, self._more = 0, math.inf, 0, 0
 
@@ -99,9 +101,15 @@ class _Search:
         for least, configuration in sorted(every, key=lambda pair: (pair[0].seconds, pair[1].pipeline)):
             if self._control.stopped:
                 return
-            self._judge(configuration, least)
+            try:
+                self._judge(configuration, least)
+            except InputError as error:  # Some of the devices cannot run the graph, or the graph has no plan on them.
+                self._errors.append(error)
+                self._reasons[error.why] += 1
             self._seen += 1
             self._report(f"{self._seen} of {len(every)} configurations")
+        if len(self._errors) == len(every):
+            raise self._errors[0]
 
     def _judge(self, configuration: GraphConfiguration, least: _Least) -> None:
         """Time one configuration, rule it out, or count why it is impossible."""
