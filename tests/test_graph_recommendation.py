@@ -111,7 +111,7 @@ def steps_of(question: GraphQuestion, data: int, sizes: tuple[int, ...]) -> Iter
     for stage_of in itertools.product(range(len(sizes)), repeat=len(graph.colocated)):
         placement = problem.placement([sets[stage_of[group]] for group in graph.group_of])
         if len(set(stage_of)) == len(sizes) and not problem.violations(placement):
-            yield from in_first_order(question, asked, Pipeline(problem, placement, question.costs, once, 0.0, 0.0))
+            yield from in_first_order(question, asked, Pipeline(problem, placement, question.costs, once, 0.0))
 
 
 def in_first_order(question: GraphQuestion, asked: GraphConfiguration, pipeline: Pipeline) -> Iterator[PlacedCandidate]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, islice, product
 
 from tessel_core.control import Control
@@ -38,10 +39,13 @@ class Pipeline:
     costs: CostOptions
     """Cost options of the problem, with the number of micro-batches in flight that the placement has room for."""
     replicas: ReplicaOptions | None
-    load: float
-    """Largest load of a device in seconds per micro-batch."""
     bound: float
     """Lower bound of the largest load, over all placements that the search considered."""
+
+    @cached_property
+    def load(self) -> float:
+        """Largest load of a device in seconds per micro-batch."""
+        return self.problem.measure(self.placement)
 
     @property
     def proved(self) -> bool:
@@ -59,7 +63,9 @@ class Pipelines:
     needed: float = 0.0
     """If none fits, bytes that the fullest device needs in the placement that comes closest, or a lower bound."""
     reason: str = ""
-    """Why there is none. Empty if the memory is the reason."""
+    """Why there is none. Empty if the memory is the reason, or if the search did not finish."""
+    finished: bool = True
+    """Whether the search found a placement, or proved that there is none."""
 
 
 class PlacementSearch:
@@ -70,22 +76,93 @@ class PlacementSearch:
         self._known: dict[object, PlacementReport] = {}
 
     def pipelines(self, asked: GraphConfiguration) -> Pipelines:
-        """Return placements for a configuration, those without room for the micro-batches of 1F1B last."""
-        if asked.replicas == 0:
-            return self._chosen(asked)
+        """Return placements for a configuration.
+
+        If none has room for the micro-batches in flight of 1F1B, fewer micro-batches in flight are tried.
+        """
         if asked.replicas > 1:
             return self._replicated(asked)
+        search = self._alone if asked.replicas else self._chosen
+        for rule in (ONE_F_ONE_B, *FEWER_IN_FLIGHT):
+            found = search(asked, self._costs(asked, rule))
+            if found.found or not found.finished or found.least_load < math.inf:
+                break
+        return found
+
+    def _alone(self, asked: GraphConfiguration, costs: CostOptions) -> Pipelines:
+        """Return the placement without replicas."""
+        problem = self._problem(asked, costs)
+        report = self._solved(problem, LAYOUT_SECONDS if asked.layout else PLACEMENT_SECONDS)
+        if report.solution is None:
+            return _none(report)
+        placement, bound = problem.placement(report.solution.assignment, report.solution.stages), _bound(report)
+        return Pipelines((Pipeline(problem, placement, costs, None, bound),), bound)
+
+    def _chosen(self, asked: GraphConfiguration, costs: CostOptions) -> Pipelines:
+        """Return placements whose replicas the search chooses.
+
+        Gradients are reduced once per step. The placement for a reduction after every micro-batch is tried too, because
+        it has fewer gradients to reduce.
+        """
+        once, most = self._once(asked), self._question.samples(asked.data)
+        problem = self._problem(asked, costs, once)
+        report = self._solved(problem, PLACEMENT_SECONDS)
+        often = self._solved(self._problem(asked, costs, ReplicaOptions(reduce_every=1)), PLACEMENT_SECONDS)
+        if report.solution is None and often.solution is None:
+            return _none(report)
+        bound = _bound(report)
+        placements = [problem.placement(each.solution.assignment) for each in (report, often) if each.solution]
+        fitting = [each for each in placements if max(map(len, each.assignment)) <= most]
+        found = _distinct(Pipeline(problem, each, costs, once, bound) for each in fitting)
+        return Pipelines(found, bound, reason="" if found else MANY_DEVICES)
+
+    def _replicated(self, asked: GraphConfiguration) -> Pipelines:
+        """Return chains of positions with the same number of devices each.
+
+        A chain is first placed without limits on memory, because each of r replicas holds only 1 / r of the
+        activations. If it does not fit then, it is placed as if one device held them all.
+        """
+        once, needed, bound = self._once(asked), list[float](), math.inf
         for rule in (ONE_F_ONE_B, *FEWER_IN_FLIGHT):
             costs = self._costs(asked, rule)
-            problem = self._problem(asked, costs)
-            report = self._solved(problem, LAYOUT_SECONDS if asked.layout else PLACEMENT_SECONDS)
-            if report.solution is not None:
-                return _one(problem, report, costs)
-            if report.status is not Status.INFEASIBLE or self._control.stopped:
-                break
-        relaxed = report.relaxed_solution
-        needed = float(report.least_memory or (max(relaxed.memory) if relaxed is not None else 0))
-        return Pipelines((), math.inf, needed, "" if needed else report.reason)
+            problem, chain = self._problem(asked, costs, once), self._problem(asked, costs, count=asked.pipeline)
+            for each in (_without_limits(chain), chain):
+                report = self._solved(each, PLACEMENT_SECONDS)
+                # Neighbours of a replica may be on its node, so a transfer may be faster than in the chain.
+                bound = min(bound, 0.0 if problem.transfers.load_devices else _bound(report) / asked.replicas)
+                if report.solution is not None:
+                    placement = problem.placement(_spread(report.solution.assignment, asked.replicas))
+                    needed.append(max(placement.memory))
+                    if not problem.violations(placement):
+                        return Pipelines((Pipeline(problem, placement, costs, once, bound),), bound)
+        if not needed:
+            return _none(report)
+        return Pipelines((), math.inf, min(needed))
+
+    def every(self, asked: GraphConfiguration) -> tuple[Pipeline, ...]:
+        """Return all contiguous placements of a configuration whose replicas the search chooses.
+
+        The result is empty if there are more than `MAX_PLACEMENTS`, or if the graph has more than `MAX_GROUPS` groups.
+        All devices of the mesh must be alike.
+        """
+        once, found = self._once(asked), list[Pipeline]()
+        bound = self.pipelines(asked).least_load
+        for rule in (ONE_F_ONE_B, FEWER_IN_FLIGHT[-1]):
+            costs = self._costs(asked, rule)
+            problem = self._problem(asked, costs, once)
+            if len(pipeline_of(problem).members) > MAX_GROUPS:
+                return ()
+            assignments = list(islice(_assignments(problem, self._question.samples(asked.data)), MAX_PLACEMENTS + 1))
+            if len(assignments) > MAX_PLACEMENTS:
+                return ()
+            placements = map(problem.placement, assignments)
+            valid = (each for each in placements if not problem.violations(each))
+            found += [Pipeline(problem, each, costs, once, bound) for each in valid]
+        return _distinct(found)
+
+    def _once(self, asked: GraphConfiguration) -> ReplicaOptions:
+        """Return the options of stages whose gradients are reduced once per step."""
+        return ReplicaOptions(reduce_every=self._question.micro_batches // asked.data)
 
     def _costs(self, asked: GraphConfiguration, rule: str | int) -> CostOptions:
         return replace(self._question.costs, in_flight=rule, micro_batches=self._question.micro_batches // asked.data)
@@ -113,78 +190,6 @@ class PlacementSearch:
             self._known[key] = solve_placement(name, known, config, self._control)
         return self._known[key]
 
-    def _chosen(self, asked: GraphConfiguration) -> Pipelines:
-        """Return placements whose replicas the search chooses.
-
-        Gradients are reduced once per step. The placement for a reduction after every micro-batch is tried too, because
-        it has fewer gradients to reduce.
-        """
-        micro_batches = self._question.micro_batches // asked.data
-        found, bound, needed, reason = list[Pipeline](), math.inf, 0.0, ""
-        for rule in (ONE_F_ONE_B, *FEWER_IN_FLIGHT):
-            costs = self._costs(asked, rule)
-            for every in dict.fromkeys((micro_batches, 1)):
-                replicas = ReplicaOptions(reduce_every=every)
-                problem = self._problem(asked, costs, replicas)
-                report = self._solved(problem, PLACEMENT_SECONDS)
-                if every == micro_batches:
-                    bound = float(report.bound or 0) if report.status is not Status.INFEASIBLE else math.inf
-                    needed, reason = float(report.least_memory or 0), report.reason
-                if report.solution is not None:
-                    once = ReplicaOptions(reduce_every=micro_batches)
-                    own = self._problem(asked, costs, once)
-                    placement = own.placement(report.solution.assignment)
-                    found.append(Pipeline(own, placement, costs, once, own.measure(placement), bound))
-            if found or report.status is not Status.INFEASIBLE or self._control.stopped:
-                most = self._question.samples(asked.data)
-                possible = [each for each in found if max(map(len, each.placement.assignment)) <= most]
-                return Pipelines(_distinct(possible), bound, needed, MANY_DEVICES if found else reason)
-        return Pipelines((), math.inf, needed, "" if needed else reason)
-
-    def every(self, asked: GraphConfiguration) -> list[Pipeline]:
-        """Return all contiguous placements of a configuration whose replicas the search chooses.
-
-        The result is empty if there are more than `MAX_PLACEMENTS`, or if the graph has more than `MAX_GROUPS` groups.
-        All devices of the mesh must be alike.
-        """
-        once = ReplicaOptions(reduce_every=self._question.micro_batches // asked.data)
-        most, found = self._question.samples(asked.data), list[Pipeline]()
-        for rule in (ONE_F_ONE_B, FEWER_IN_FLIGHT[-1]):
-            costs = self._costs(asked, rule)
-            problem = self._problem(asked, costs, once)
-            few = len(pipeline_of(problem).members) <= MAX_GROUPS
-            assignments = list(islice(_assignments(problem, most), MAX_PLACEMENTS + 1)) if few else []
-            if not 0 < len(assignments) <= MAX_PLACEMENTS:
-                return []
-            placements = map(problem.placement, assignments)
-            valid = [each for each in placements if not problem.violations(each)]
-            found += [Pipeline(problem, each, costs, once, problem.measure(each), 0.0) for each in valid]
-        return list(_distinct(found))
-
-    def _replicated(self, asked: GraphConfiguration) -> Pipelines:
-        """Return chains of positions with the same number of devices each.
-
-        A chain is first placed without limits on memory, because each of r replicas holds only 1 / r of the
-        activations. If it does not fit then, it is placed as if one device held them all.
-        """
-        count, micro_batches = asked.replicas, self._question.micro_batches // asked.data
-        once, needed, bound = ReplicaOptions(reduce_every=micro_batches), math.inf, math.inf
-        for rule in (ONE_F_ONE_B, *FEWER_IN_FLIGHT):
-            costs = self._costs(asked, rule)
-            chain = self._problem(asked, costs, count=asked.pipeline)
-            own = self._problem(asked, costs, once)
-            for each in (_without_limits(chain), chain):
-                report = self._solved(each, PLACEMENT_SECONDS)
-                bound = min(bound, float(report.bound or 0) / count if report.bound is not None else bound)
-                if report.solution is None:
-                    continue
-                placement = own.placement(_spread(report.solution.assignment, count))
-                needed = min(needed, max(placement.memory))
-                if not own.violations(placement):
-                    load = own.measure(placement)
-                    return Pipelines((Pipeline(own, placement, costs, once, load, bound),), bound)
-        return Pipelines((), math.inf, needed if math.isfinite(needed) else 0.0, report.reason)
-
 
 def _assignments(problem: PlacementProblem, most: int) -> Iterator[list[tuple[int, ...]]]:
     """Yield the devices of each operator for all chains of stages with at most `most` devices each."""
@@ -211,15 +216,26 @@ def _monotone(predecessors: Groups, stages: int, begun: tuple[int, ...] = ()) ->
         yield from _monotone(predecessors, stages, (*begun, stage))
 
 
-def _one(problem: PlacementProblem, report: PlacementReport, costs: CostOptions) -> Pipelines:
-    assert report.solution is not None
-    placement = problem.placement(report.solution.assignment, report.solution.stages)
-    load, bound = float(report.objective or 0), float(report.bound or 0)
-    return Pipelines((Pipeline(problem, placement, costs, None, load, bound),), bound)
+def _bound(report: PlacementReport) -> float:
+    """Return the proved lower bound of the largest load."""
+    return float(report.bound or 0)
 
 
-def _distinct(found: Sequence[Pipeline]) -> tuple[Pipeline, ...]:
-    return tuple({each.placement.assignment: each for each in reversed(found)}.values())[::-1]
+def _none(report: PlacementReport) -> Pipelines:
+    """Return that there is no placement, with the memory that would be enough if it is known."""
+    if report.status is not Status.INFEASIBLE:
+        return Pipelines((), _bound(report), finished=False)
+    relaxed = report.relaxed_solution
+    needed = float(report.least_memory or (max(relaxed.memory) if relaxed is not None else 0))
+    return Pipelines((), math.inf, needed, "" if needed else report.reason)
+
+
+def _distinct(found: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
+    """Return the first pipeline with each assignment."""
+    first: dict[tuple[tuple[int, ...], ...], Pipeline] = {}
+    for each in found:
+        first.setdefault(each.placement.assignment, each)
+    return tuple(first.values())
 
 
 def _without_limits(problem: PlacementProblem) -> PlacementProblem:

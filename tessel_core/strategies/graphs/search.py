@@ -72,18 +72,20 @@ class _Search:
         self._timed, self._reasons = list[PlacedCandidate](), Counter[str]()
         self._errors = list[InputError]()
         self._nearest: tuple[GraphConfiguration, float] | None = None
-        self._ruled_out, self._bound, self._seen, self._more = 0, math.inf, 0, 0
+        self._bound, self._seen, self._ruled_out, self._more, self._unfinished = math.inf, 0, 0, 0, 0
 
     @property
     def recommendation(self) -> GraphRecommendation:
         """The result so far."""
         timed = sorted(self._timed, key=lambda each: (each.outcome.latency, each.peak))
         size = len(self._question.configurations) + self._more
-        complete = self._seen == size - self._more
-        bound = min(self._bound, timed[0].outcome.latency) if complete and timed else None
+        seen = self._seen == size - self._more
+        bound = min(self._bound, timed[0].outcome.latency) if seen and timed else None
         nearest = None if timed else self._nearest_strategy
         reasons = dict(self._reasons.most_common())
-        return Recommendation(self._question, tuple(timed), size, self._ruled_out, reasons, nearest, bound, complete)
+        return Recommendation(
+            self._question, tuple(timed), size, self._ruled_out, reasons, nearest, bound, seen and not self._unfinished
+        )
 
     @property
     def _nearest_strategy(self) -> tuple[GraphStrategy, float] | None:
@@ -99,13 +101,13 @@ class _Search:
         """Place and time the configurations, those with the smallest bounds first."""
         every = [(self._least(each), each) for each in self._question.configurations]
         for least, configuration in sorted(every, key=lambda pair: (pair[0].seconds, pair[1].pipeline)):
-            if self._control.stopped:
-                return
             try:
                 self._judge(configuration, least)
             except InputError as error:  # Some of the devices cannot run the graph, or the graph has no plan on them.
                 self._errors.append(error)
                 self._reasons[error.why] += 1
+            if self._control.stopped:
+                return
             self._seen += 1
             self._report(f"{self._seen} of {len(every)} configurations")
         if len(self._errors) == len(every):
@@ -126,11 +128,14 @@ class _Search:
             self._bound = min(self._bound, least.seconds)
             self._ruled_out += 1
             return
-        found = self._placements.pipelines(configuration)
+        found, micro_batches = self._placements.pipelines(configuration), self._micro_batches(configuration)
+        if not found.finished:
+            self._bound = min(self._bound, max(least.seconds, found.least_load * micro_batches))
+            self._unfinished += 1
+            return
         if not found.found:
             self._refuse(configuration, found.needed or least.bytes, found.reason)
             return
-        micro_batches = self._question.micro_batches // configuration.data
         bound = max(least.seconds, found.least_load * micro_batches)
         self._bound = min(self._bound, bound)
         if self._is_beaten(_Least(bound, least.bytes)):
@@ -157,15 +162,14 @@ class _Search:
         """Time all placements of pipelines that have few. Each counts as a configuration of its own."""
         chosen = [each for each in self._question.configurations if not each.replicas and self._question.alike]
         for configuration in chosen:
-            micro_batches = self._question.micro_batches // configuration.data
-            bound = self._placements.pipelines(configuration).least_load
+            micro_batches = self._micro_batches(configuration)
             for pipeline in self._placements.every(configuration):
                 if self._control.stopped:
                     return
                 placement = pipeline.placement
                 lasting = max(sum(placement.lasting_bytes[i] for i in on) for on in placement.operators_on)
                 if not self._is_beaten(_Least(pipeline.load * micro_batches * (1 - _SAME), lasting)):
-                    timed = self._time(configuration, replace(pipeline, bound=bound))
+                    timed = self._time(configuration, pipeline)
                     self._timed += [] if timed is None else [timed]
                     self._more += timed is not None
                     self._bound = min(self._bound, pipeline.load * micro_batches)
@@ -192,14 +196,14 @@ class _Search:
             load = problem.measure(placement)
             if load * (micro_batches - 1) >= best or problem.violations(placement):
                 continue
-            timed = self._time(candidate.placed.configuration, replace(pipeline, placement=placement, load=load))
+            timed = self._time(candidate.placed.configuration, replace(pipeline, placement=placement))
             if timed is not None and timed.outcome.latency < best * (1 - _SAME):
                 return timed
         return None
 
     def _least(self, configuration: GraphConfiguration) -> _Least:
         """Return work and weights spread evenly over all devices, or the longest operator if it takes longer."""
-        devices, micro_batches = configuration.devices, self._question.micro_batches // configuration.data
+        devices, micro_batches = configuration.devices, self._micro_batches(configuration)
         most = devices if configuration.replicas != 1 else 1
         seconds = max(sum(self._times) / devices, max(self._times) / most) * micro_batches
         return _Least(seconds, sum(self._graph.lasting_bytes(1, most)) / configuration.pipeline)
@@ -210,6 +214,9 @@ class _Search:
         kinds = {device.kind for device in self._question.mesh.devices}
         known = ([each.time_on(kind) for kind in kinds] for each in self._graph.operators)
         return [min((time for time in times if time is not None), default=0.0) for times in known]
+
+    def _micro_batches(self, configuration: GraphConfiguration) -> int:
+        return self._question.micro_batches // configuration.data
 
     def _devices(self, numbers: Sequence[int]) -> list[Device]:
         return [self._question.mesh.devices[i] for i in numbers]

@@ -39,6 +39,8 @@ def placement_sentences(candidate: Candidate) -> tuple[str, ...]:
     load = f"The largest load of a device is {show_time(pipeline.load, 's')} per micro-batch"
     if pipeline.proved:
         return (f"{load}, the smallest of all contiguous placements in {kind}.",)
+    if not pipeline.bound:
+        return (f"{load}.",)
     return (f"{load}. No contiguous placement in {kind} has one below {show_time(pipeline.bound, 's')}.",)
 
 
