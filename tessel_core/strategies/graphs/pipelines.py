@@ -11,7 +11,7 @@ from itertools import accumulate, islice, product
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.reductions import ReplicaOptions
-from tessel_core.model import Placement, PlacementReport, Status
+from tessel_core.model import Communication, Placement, PlacementReport, Status
 from tessel_core.model.in_flight import ONE_F_ONE_B
 from tessel_core.placement import PlacementProblem, default_placer, find_placer, solve_placement
 from tessel_core.placement.groups import pipeline_of
@@ -123,13 +123,14 @@ class PlacementSearch:
         activations. If it does not fit then, it is placed as if one device held them all.
         """
         once, needed, bound = self._once(asked), list[float](), math.inf
+        # On several nodes, a replica may be nearer to its neighbours than the devices of the chain are to each other.
+        loaded = self._question.communication is Communication.BLOCKING and not self._question.alike
         for rule in (ONE_F_ONE_B, *FEWER_IN_FLIGHT):
             costs = self._costs(asked, rule)
             problem, chain = self._problem(asked, costs, once), self._problem(asked, costs, count=asked.pipeline)
             for each in (_without_limits(chain), chain):
                 report = self._solved(each, PLACEMENT_SECONDS)
-                # Neighbours of a replica may be on its node, so a transfer may be faster than in the chain.
-                bound = min(bound, 0.0 if problem.transfers.load_devices else _bound(report) / asked.replicas)
+                bound = min(bound, 0.0 if loaded else _bound(report) / asked.replicas)
                 if report.solution is not None:
                     placement = problem.placement(_spread(report.solution.assignment, asked.replicas))
                     needed.append(max(placement.memory))

@@ -13,6 +13,7 @@ from functools import cached_property
 from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
 from tessel_core.model import Communication, DeviceMesh, LayoutShape, OperatorGraph, StageLayout
+from tessel_core.strategies.orders import INTERLEAVED_ORDER
 from tessel_core.strategies.rates import StepRates
 from tessel_core.strategies.recommendation import FAST_ORDER, divisors
 from tessel_core.strategies.strategy import Strategy
@@ -20,6 +21,8 @@ from tessel_core.units import counted
 
 MAX_CONFIGURATIONS = 5_000
 """Largest number of configurations of one question. Each needs a placement search or a schedule."""
+LIST_ORDER = "list-scheduling"
+"""Order for stages that no published order suits, and for those whose published order exceeds the memory."""
 _ALL_LENGTHS = 4
 """On at most this many devices, pipelines of all lengths are tried by default. On more, lengths divide the number."""
 
@@ -205,7 +208,8 @@ class GraphQuestion:
                             yield GraphConfiguration(data, pipeline, replicas, None, schedule)
                 elif pipeline > 1:
                     for shape in LayoutShape:
-                        yield GraphConfiguration(data, pipeline, 1, StageLayout(several, shape), "")
+                        order = INTERLEAVED_ORDER if shape is LayoutShape.LOOP else LIST_ORDER
+                        yield GraphConfiguration(data, pipeline, 1, StageLayout(several, shape), order)
         if 1 in asked.stages_per_device and room > 1 and not asked.pipeline:
             for schedule in asked.schedule:
                 yield GraphConfiguration(data, room, 0, None, schedule)
@@ -240,7 +244,7 @@ class GraphQuestion:
             configuration.data,
             pipeline=configuration.pipeline,
             micro_batches=self.micro_batches // configuration.data,
-            schedule=configuration.schedule or FAST_ORDER,
+            schedule=configuration.schedule,
             stages_per_device=1 if layout is None else layout.stages_per_device,
             replicas=(count,) * configuration.pipeline if count > 1 else (),
             shape=LayoutShape.LOOP if layout is None else layout.shape,

@@ -17,17 +17,16 @@ from itertools import islice
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import Device, LayoutShape
+from tessel_core.model import Device
 from tessel_core.placement.problem import placement_problem
 from tessel_core.planning.joint import moves
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.strategies.graphs.pipelines import Pipeline, PlacementSearch
-from tessel_core.strategies.graphs.question import GraphConfiguration, GraphQuestion, GraphStrategy
-from tessel_core.strategies.graphs.timing import LIST_ORDER, PlacedCandidate, StepTimer
-from tessel_core.strategies.orders import INTERLEAVED_ORDER
+from tessel_core.strategies.graphs.question import LIST_ORDER, GraphConfiguration, GraphQuestion, GraphStrategy
+from tessel_core.strategies.graphs.timing import PlacedCandidate, StepTimer
 from tessel_core.strategies.recommendation import TOO_LARGE, Candidate, Recommendation
 from tessel_core.strategies.searched_order import SEARCH_SECONDS, SEARCHED_PIPELINES, SearchedOrder
-from tessel_core.units import TICKS_PER_SECOND
+from tessel_core.units import TICKS_PER_SECOND, counted
 
 GraphRecommendation = Recommendation[GraphQuestion]
 IMPROVEMENT_SECONDS = 5.0
@@ -71,7 +70,7 @@ class _Search:
         self._graph = placement_problem(question.graph, question.mesh, question.costs).graph
         self._timed, self._reasons = list[PlacedCandidate](), Counter[str]()
         self._errors = list[InputError]()
-        self._nearest: tuple[GraphConfiguration, float] | None = None
+        self._too_large = list[tuple[float, GraphConfiguration]]()
         self._bound, self._seen, self._ruled_out, self._more, self._unfinished = math.inf, 0, 0, 0, 0
 
     @property
@@ -81,21 +80,27 @@ class _Search:
         size = len(self._question.configurations) + self._more
         seen = self._seen == size - self._more
         bound = min(self._bound, timed[0].outcome.latency) if seen and timed else None
-        nearest = None if timed else self._nearest_strategy
+        nearest = None if timed else self._nearest
         reasons = dict(self._reasons.most_common())
         return Recommendation(
             self._question, tuple(timed), size, self._ruled_out, reasons, nearest, bound, seen and not self._unfinished
         )
 
     @property
-    def _nearest_strategy(self) -> tuple[GraphStrategy, float] | None:
-        """The strategy that lacks the least memory, and the bytes that its fullest device needs."""
-        if self._nearest is None:
-            return None
-        configuration, needed = self._nearest
-        if not self._control.stopped:
-            needed = max(needed, self._placements.pipelines(configuration).needed)
-        return self._question.strategy_of(configuration), needed
+    def _nearest(self) -> tuple[GraphStrategy, float] | None:
+        """The strategy that lacks the least memory, and the bytes that its fullest device needs.
+
+        Most configurations are refused by a lower bound of these bytes. They are placed until no other bound is lower.
+        """
+        nearest, least = None, math.inf
+        for bound, configuration in sorted(self._too_large, key=lambda pair: pair[0]):
+            if nearest is not None and (bound >= least or self._control.stopped):
+                break
+            found = None if self._control.stopped else self._placements.pipelines(configuration)
+            needed = bound if found is None else max(bound, found.needed)
+            if needed < least and (found is None or not found.reason):
+                nearest, least = self._question.strategy_of(configuration), needed
+        return None if nearest is None else (nearest, least)
 
     def run(self) -> None:
         """Place and time the configurations, those with the smallest bounds first."""
@@ -120,8 +125,8 @@ class _Search:
         if len(kinds) > 1:
             self._reasons[UNEQUAL] += 1
             return
-        capacity = max(each.memory_capacity or math.inf for each in self._devices(pipelines[0]))
-        if least.bytes > capacity:
+        limits = [each.memory_capacity for each in self._devices(pipelines[0])]
+        if least.bytes > max(math.inf if each is None else each for each in limits):
             self._refuse(configuration, least.bytes)
             return
         if self._is_beaten(least):
@@ -153,16 +158,17 @@ class _Search:
         If the published order does not suit the stages or exceeds the memory, a list schedule takes its place.
         """
         placed = self._timer.placed(configuration, pipeline)
-        order = _published(configuration)
-        suits = order and not any(find_scheduler(order).why_not(plan, placed.micro_batches) for plan in placed.plans)
-        timed = placed.timed(order, self._control) if suits else None
-        return timed or placed.timed(LIST_ORDER, self._control)
+        order = find_scheduler(configuration.schedule)
+        suits = not any(order.why_not(plan, placed.micro_batches) for plan in placed.plans)
+        timed = placed.timed(order.name, self._control) if suits else None
+        return placed.timed(LIST_ORDER, self._control) if timed is None and order.name != LIST_ORDER else timed
 
     def add_all_placements(self) -> None:
         """Time all placements of pipelines that have few. Each counts as a configuration of its own."""
         chosen = [each for each in self._question.configurations if not each.replicas and self._question.alike]
         for configuration in chosen:
             micro_batches = self._micro_batches(configuration)
+            self._report(f"all placements on {counted(configuration.devices, 'device')}")
             for pipeline in self._placements.every(configuration):
                 if self._control.stopped:
                     return
@@ -226,22 +232,14 @@ class _Search:
         return any(c.outcome.latency <= least.seconds and c.peak <= least.bytes for c in self._timed)
 
     def _refuse(self, configuration: GraphConfiguration, needed: float, reason: str = "") -> None:
-        """Count an impossible configuration. Keep it if it lacks the least memory so far."""
+        """Count an impossible configuration. Without another reason, it needs at least `needed` bytes per device."""
         self._reasons[reason or TOO_LARGE] += 1
-        if not reason and (self._nearest is None or needed < self._nearest[1]):
-            self._nearest = configuration, needed
+        if not reason:
+            self._too_large.append((needed, configuration))
 
     def _report(self, phase: str) -> None:
         best = min((each.outcome.latency for each in self._timed), default=None)
         self._control.report(phase, None if best is None else Fraction(best), None)
-
-
-def _published(configuration: GraphConfiguration) -> str:
-    """Return the published order of a configuration. Empty if none is known for its layout."""
-    layout = configuration.layout
-    if layout is None:
-        return configuration.schedule
-    return INTERLEAVED_ORDER if layout.shape is LayoutShape.LOOP else ""
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,10 @@ from tessel_core.planning import plan_of
 from tessel_core.scheduling import BASELINES, find_scheduler, solve_schedule
 from tessel_core.strategies.configuration import StrategyResult
 from tessel_core.strategies.graphs.pipelines import Pipeline
-from tessel_core.strategies.graphs.question import GraphConfiguration, GraphQuestion, GraphStrategy
+from tessel_core.strategies.graphs.question import LIST_ORDER, GraphConfiguration, GraphQuestion, GraphStrategy
 from tessel_core.strategies.recommendation import Candidate
 from tessel_core.units import TICKS_PER_SECOND
 
-LIST_ORDER = "list-scheduling"
-"""Order for stages that no published order suits, and for those whose published order exceeds the memory."""
 _LIST_RESTARTS = 8
 """Number of list schedules of which the shortest is taken."""
 _TICKS = TICKS_PER_SECOND["ns"]
