@@ -27,7 +27,11 @@ def proof_sentences(found: Recommendation[AnyQuestion]) -> tuple[str, ...]:
     if found.bound_s is not None:
         less = 1 - found.bound_s / found.best.outcome.latency
         bound = f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less)."
-        lines.append(f"{bound} This bound is the work of its busiest device, without the exchanges of replicas.")
+        placed = isinstance(found.best, PlacedCandidate)
+        meaning = (
+            "load of its busiest device" if placed else "work of its busiest device, without the exchanges of replicas"
+        )
+        lines.append(f"{bound} This bound is the {meaning}.")
     return tuple(lines)
 
 
