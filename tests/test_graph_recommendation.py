@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.graph_strategies import random_graph, simple_steps
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.api import load
 from tessel_core.control import Control, Progress
-from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import mixed_mesh, uniform_mesh
 from tessel_core.costs.reductions import MeshReductions, ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_file import graph_text
-from tessel_core.model import DeviceMesh, DeviceTime, Edge, MemoryProfile, Operator, OperatorGraph, Placement, Schedule
-from tessel_core.placement import default_placer, solve_placement
+from tessel_core.model import DeviceMesh, DeviceTime, MemoryProfile, OperatorGraph, Schedule
 from tessel_core.placement.problem import placement_problem
-from tessel_core.placement.replicas import all_on_all
-from tessel_core.planning import plan_of
 from tessel_core.rules import check_schedule
 from tessel_core.samples import load_graph
-from tessel_core.scheduling import solve_schedule
 from tessel_core.strategies.graphs.pipelines import Pipeline
 from tessel_core.strategies.graphs.question import LIST_ORDER, GraphConfiguration, GraphQuestion, GraphRanges
 from tessel_core.strategies.graphs.search import UNEQUAL, placed_candidates, recommend_graph, searched_steps
@@ -44,43 +39,6 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     """Return a function that runs a command."""
     monkeypatch.chdir(tmp_path)
     return terminal(monkeypatch, capsys)
-
-
-def random_graph(seed: int, count: int) -> OperatorGraph:
-    """Return a training graph with random times, bytes and edges: a chain for even seeds.
-
-    The backward pass mirrors the forward pass.
-    """
-    draw = random.Random(seed)
-    arcs = {(i - 1, i) for i in range(1, count) if seed % 2 == 0}
-    for i in range(1, count) if seed % 2 else ():
-        arcs |= {(j, i) for j in range(i) if draw.random() < 0.4} or {(draw.randrange(i), i)}
-    times = [draw.randint(1, 9) * 1e-3 for _ in range(count)]
-    forward = [
-        Operator(
-            f"op{i}",
-            times=(DeviceTime("h100", time), DeviceTime("a100", 2 * time)),
-            weight_bytes=draw.randint(0, 20) * 10**8,
-            activation_bytes=draw.randint(1, 20) * 10**7,
-            output_bytes=10**6,
-        )
-        for i, time in enumerate(times)
-    ]
-    backward = [
-        Operator(
-            f"grad{i}",
-            times=tuple(replace(each, time=2 * each.time) for each in forward[i].times),
-            backward=True,
-            forward_of=f"op{i}",
-            output_bytes=10**6,
-        )
-        for i in reversed(range(count))
-    ]
-    ends = set(range(count)) - {source for source, _ in arcs}
-    edges = [Edge(f"op{a}", f"op{b}") for a, b in sorted(arcs)]
-    edges += [Edge(f"grad{b}", f"grad{a}") for a, b in sorted(arcs)]
-    edges += [Edge(f"op{i}", f"grad{i}") for i in sorted(ends)]
-    return OperatorGraph(f"random-{seed}", (*forward, *backward), tuple(edges))
 
 
 def tight(graph: OperatorGraph, mesh: DeviceMesh, share: float) -> DeviceMesh:
@@ -140,32 +98,15 @@ def test_fastest_and_leanest_equal_brute_force(seed: int, batch: int) -> None:
     assert found.bound_s <= found.best.outcome.latency
 
 
-def simple_steps(graph: OperatorGraph, mesh: DeviceMesh, micro_batches: int) -> Iterator[float]:
-    """Yield the steps of pure data parallelism, `tessel place` and `tessel place --replicate`, each with 1F1B."""
-    costs = CostOptions(micro_batches=micro_batches)
-    alone, replicated = (placement_problem(graph, mesh, costs, replicas=each) for each in (None, ReplicaOptions()))
-    placements: list[Placement | None] = [all_on_all(replicated)]
-    placements += [solve_placement(default_placer(each), each).solution for each in (alone, replicated)]
-    for problem, placement in zip((replicated, alone, replicated), placements, strict=True):
-        if placement is None or problem.violations(placement):
-            continue
-        try:
-            solution = solve_schedule("1f1b", plan_of(placement), micro_batches).solution
-        except InputError:  # The stages are not a chain.
-            continue
-        if solution is not None:
-            yield solution.makespan / 1e9
-
-
 @pytest.mark.parametrize("name", ["mlp-8-training", "mt5-base-training", "gpt-6.7b-training", 1, 2, 3])
 def test_never_worse_than_simple_strategies(name: str | int) -> None:
     graph = load_graph(name) if isinstance(name, str) else random_graph(name, 12)
     mesh = FOUR.with_capacity(85 * 10**9) if isinstance(name, str) else tight(graph, FOUR, 0.6)
     found = recommend_graph(GraphQuestion(graph, mesh, 16, ONE_STAGE_EACH))
     assert found.best is not None
-    simple = list(simple_steps(graph, mesh, 16))
+    simple = simple_steps(graph, mesh, 16)
     assert simple
-    assert found.best.outcome.latency <= min(simple) * (1 + 1e-6)
+    assert found.best.outcome.latency <= min(simple.values()) * (1 + 1e-6)
 
 
 def test_steps_and_memory_come_from_valid_schedules() -> None:
