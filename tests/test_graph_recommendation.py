@@ -248,8 +248,11 @@ def test_a_graph_of_a_known_network_is_placed_on_request(tessel: Tessel) -> None
         (("--dtype", "fp8"), "--dtype: fp8 does not apply"),
         (("--schedule", "tessel"), "--schedule: 'tessel' is not known"),
         (("--data", "3"), "the nearest numbers that do: 6 and 9"),
-        (("--data", "8"), "these ranges need more than 4 devices"),
+        (("--data", "8"), "ranges: have no pipeline on 4 devices"),
+        (("--pipeline", "1", "--stages-per-device", "2"), "ranges: have no pipeline"),
         (("--pipeline", "0"), "--pipeline: must be at least 1"),
+        (("--plan-out", "a.json", "--placement-out", "a.json"), "a.json: is named by several options"),
+        (("--plan-out", "graph.json"), "graph.json: is the input file and would be overwritten"),
     ],
 )
 def test_options_without_meaning_get_one_sentence(tessel: Tessel, more: tuple[str, ...], why: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def _graph_file(what: str) -> GraphFile | None:
     return found if isinstance(found, GraphFile) else None
 
 
+@lru_cache(maxsize=1)
 def _network(file: GraphFile) -> tuple[Family, Mapping[str, Any]] | None:
     """Return the network that an operator graph was made from, with its sizes. None if it names none."""
     try:

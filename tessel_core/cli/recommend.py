@@ -179,8 +179,10 @@ def recommend(
     json: Json = False,
 ) -> None:
     """Find the fastest strategy for a model on a cluster, and show what is proved about it."""
-    for place in filter(None, (out, schedule_out, of_graph.placement_out, of_graph.plan_out)):
-        check_place(place)
+    for place in (places := [*filter(None, (out, schedule_out, of_graph.placement_out, of_graph.plan_out))]):
+        check_place(place, Path(model))
+        if places.count(place) > 1:
+            raise InputError(str(place), "is named by several options, but holds only one answer")
     if schedule_out is not None:
         export_for(schedule_out.name)
     file = None if torch and not of_graph.as_graph else graph_to_place(model, as_graph=of_graph.as_graph)

@@ -109,11 +109,6 @@ class GraphConfiguration:
         return self.pipeline * max(1, self.replicas)
 
     @property
-    def positions(self) -> int:
-        """Largest number of devices that may hold different operators."""
-        return self.pipeline
-
-    @property
     def kind(self) -> str:
         """The placements that the search considers, in a few words."""
         if self.layout is not None:
@@ -178,7 +173,7 @@ class GraphQuestion:
         """
         found = tuple(self._configurations())
         if not found:
-            raise InputError("global-batch", self._no_division)
+            raise self._why_none
         if len(found) > MAX_CONFIGURATIONS:
             raise InputError(
                 "ranges", f"have {len(found):,} configurations, more than the {MAX_CONFIGURATIONS:,} allowed"
@@ -225,17 +220,19 @@ class GraphQuestion:
         return not self.mesh.connections and len({(each.kind, each.node, each.memory_capacity) for each in used}) == 1
 
     @property
-    def _no_division(self) -> str:
-        """Explain why no configuration divides the micro-batches, and name the nearest numbers that one divides."""
+    def _why_none(self) -> InputError:
+        """Return the error for ranges without a configuration. It names the nearest batches that they divide."""
         fitting = [data for data in self.ranges.data if data <= self.devices]
-        if not fitting:
-            return f"cannot be divided: these ranges need more than {counted(self.devices, 'device')}"
         count = self.micro_batches
-        below = max((count // data * data for data in fitting), default=0)
-        above = min(-(-count // data) * data for data in fitting)
-        nearest = " and ".join(str(each) for each in (below, above) if each)
+        if not fitting or any(count % data == 0 for data in fitting):
+            most = counted(self.devices, "device")
+            return InputError("ranges", f"have no pipeline on {most}, or only one of several stages on one device")
+        nearest = {*(count // data * data for data in fitting), *(-(-count // data) * data for data in fitting)}
+        below, above = max(each for each in nearest if each < count), min(each for each in nearest if each > count)
         among = " or ".join(map(str, fitting))
-        return f"{count} micro-batches do not divide among {among} replicas; the nearest numbers that do: {nearest}"
+        said = " and ".join(str(each) for each in (below, above) if each)
+        why = f"{count} micro-batches do not divide among {among} replicas; the nearest numbers that do: {said}"
+        return InputError("global-batch", why)
 
     def strategy_of(self, configuration: GraphConfiguration) -> GraphStrategy:
         """Return the strategy of a configuration whose placement is unknown."""
