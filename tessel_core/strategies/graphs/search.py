@@ -103,9 +103,14 @@ class _Search:
         return None if nearest is None else (nearest, least)
 
     def run(self) -> None:
-        """Place and time the configurations, those with the smallest bounds first."""
+        """Place and time the configurations, those with the smallest bounds first.
+
+        Of those with equal bounds, short pipelines come first, and chosen replicas after pure data parallelism.
+        """
         every = [(self._least(each), each) for each in self._question.configurations]
-        for least, configuration in sorted(every, key=lambda pair: (pair[0].seconds, pair[1].pipeline)):
+        for least, configuration in sorted(
+            every, key=lambda pair: (pair[0].seconds, pair[1].pipeline if pair[1].replicas else 1)
+        ):
             try:
                 self._judge(configuration, least)
             except InputError as error:  # Some of the devices cannot run the graph, or the graph has no plan on them.
