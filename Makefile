@@ -67,6 +67,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/torch_runtime.py
 	$(BIN)/python tests/benchmarks/baselines.py --no-search
 	$(BIN)/python tests/benchmarks/placement.py
+	$(BIN)/python tests/benchmarks/graph_strategies.py
 	$(BIN)/python tests/benchmarks/any_sets.py
 	$(BIN)/python tests/benchmarks/graph_drawing.py
 	$(BIN)/python tests/benchmarks/inspection.py

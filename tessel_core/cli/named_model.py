@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from tessel_core.formats.onnx import OnnxModel
 from tessel_core.formats.onnx.sizes import all_sizes, asked_sizes, open_sizes
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.formats import FP8
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.networks.graphs.table import network_of
 from tessel_core.networks.onnx import onnx_program
+from tessel_core.samples import list_graphs
 from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
 from tessel_core.strategies.imported import ImportedFamily
 from tessel_core.strategies.naming import preset_names, sizes_said
@@ -62,7 +65,7 @@ def named_model(
 
     Raises InputError for an unknown model, for sizes that it does not have, and for impossible numbers of samples.
     """
-    known = None if torch else named_family(what) or _of_graph(what)
+    known = None if torch else named_family(what) or _of_known_graph(what)
     if known is not None:
         family, sizes = known
         given: dict[str, Any] = {"batch": batch, "dtype": "bf16" if dtype in (None, FP8) else dtype}
@@ -85,27 +88,51 @@ def short_name(what: str) -> str:
     return Path(path).stem if Path(path).is_file() else what
 
 
-def _of_graph(what: str) -> tuple[Family, Mapping[str, Any]] | None:
+def graph_to_place(what: str, *, as_graph: bool) -> GraphFile | None:
+    """Return the operator graph of a file or sample that shows no known network. None for any other model.
+
+    With `as_graph`, also return a graph that shows a known network. Raises InputError then for any other model.
+    """
+    found = None if named_family(what) else _graph_file(what)
+    if as_graph and found is None:
+        raise InputError("--as-graph", f"is for an operator graph, and {what} is not the file or sample of one")
+    return found if found is not None and (as_graph or _network(found) is None) else None
+
+
+def _graph_file(what: str) -> GraphFile | None:
+    """Return the operator graph of a file or sample, or None."""
+    sample = next((each for each in list_graphs() if each.name == what), None)
+    if sample is not None:
+        return read_graph_file(sample.path)
+    found = read_any(Path(what)) if Path(what).is_file() else None
+    return found if isinstance(found, GraphFile) else None
+
+
+@lru_cache(maxsize=1)
+def _network(file: GraphFile) -> tuple[Family, Mapping[str, Any]] | None:
+    """Return the network that an operator graph was made from, with its sizes. None if it names none."""
+    try:
+        family, spec = network_of(file.graph)
+    except InputError:
+        return None
+    return find_family(family.name), sizes_said(family.name, spec)
+
+
+def _of_known_graph(what: str) -> tuple[Family, Mapping[str, Any]] | None:
     """Return the network that an operator graph was made from.
 
-    Return None for an ONNX model, which `_of_onnx` reads. Raises InputError for other files, and for a graph that names
-    no network, because such a graph has no tensors to cut.
+    Return None for an ONNX model, which `_of_onnx` reads. Raises InputError for other files.
     """
+    graph = _graph_file(what)
+    if graph is not None:
+        return _network(graph)
     if not Path(what).is_file():
         hint = nearest(what, [*FAMILIES, *preset_names()], f"families are {', '.join(FAMILIES)}")
         raise InputError(what, f"is not a preset, family or file, {hint}")
     found = read_any(Path(what))
     if isinstance(found, OnnxModel):
         return None
-    if not isinstance(found, GraphFile):
-        wanted = "a config.json, an ONNX model or an operator graph"
-        raise InputError(what, f"is {a_kind(found)}, but must be {wanted}")
-    try:
-        family, spec = network_of(found.graph)
-    except InputError as error:
-        why = f"has no tensors to cut ({error.why}); `tessel place {what} --replicate` finds its stages and replicas"
-        raise InputError(what, why) from None
-    return find_family(family.name), sizes_said(family.name, spec)
+    raise InputError(what, f"is {a_kind(found)}, but must be a config.json, an ONNX model or an operator graph")
 
 
 def _programs(what: str, program_of: ProgramOf, asked: tuple[int, ...]) -> dict[int, Distributed]:

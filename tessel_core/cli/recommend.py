@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tessel_core.cli import options
-from tessel_core.cli.named_model import named_model, short_name
-from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.problem import find_mesh_file
+from tessel_core.cli.named_model import graph_to_place, named_model, short_name
+from tessel_core.cli.output import Json, print_json, print_notes
+from tessel_core.cli.problem import PlacementArguments, find_mesh_file
+from tessel_core.cli.recommend_graph import GraphOptions, GraphSearch, graph_ranges
+from tessel_core.cli.recommendation import for_half, show_recommendation
 from tessel_core.cli.simulation_problem import listed, members
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
@@ -26,15 +28,14 @@ from tessel_core.formats.files import check_place
 from tessel_core.ir.operators.formats import FP8
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
-from tessel_core.model import Schedule
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.closely import look_at
+from tessel_core.strategies.graphs.question import GraphQuestion
 from tessel_core.strategies.grid import read_range
 from tessel_core.strategies.imported import ImportedFamily
 from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.price_tags import PriceTag, price_tags
-from tessel_core.strategies.rates import step_rates
-from tessel_core.strategies.recommendation import Candidate, Question, Recommendation, SearchRanges
+from tessel_core.strategies.recommendation import Question, Recommendation, SearchRanges
 from tessel_core.strategies.recommendation import recommend as search
 from tessel_core.strategies.searched_order import (
     SEARCH_SECONDS,
@@ -44,21 +45,11 @@ from tessel_core.strategies.searched_order import (
 )
 from tessel_core.sweeps.pools import PROCESSES, open_pool
 from tessel_core.sweeps.shared_search import recommend_shared
-from tessel_core.units import show_memory, show_time
-from tessel_core.workbench.messages.recommendation import (
-    idle_sentence,
-    order_sentences,
-    price_sentences,
-    proof_sentences,
-    refusal,
-)
 
 _Range = Annotated[
     str | None, typer.Option(metavar="RANGE", help="Values to try, such as 1,2,4 or 1..64x2 (doubling).")
 ]
-Searcher = Callable[[Question, Control], Recommendation]
-_SHOWN = 3
-"""Number of rows that the table shows between the fastest strategy and the one with the least memory."""
+Searcher = Callable[[Question, Control], Recommendation[Question]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,9 @@ class AskedRanges:
     context_method: Annotated[
         str | None, typer.Option(metavar="LIST", help=f"Values to try, from {', '.join(ContextMethod)}. Default: ring.")
     ] = None
-    grad_dtype: Annotated[str, typer.Option(help="Number format in which gradients are summed.")] = "fp32"
+    grad_dtype: Annotated[
+        str | None, typer.Option(help="Number format in which gradients are summed. Default: fp32.")
+    ] = None
     compiled: Annotated[bool, typer.Option("--compiled", help="Compile each layer with torch.compile.")] = False
 
     def ranges(self, *, fp8: bool) -> SearchRanges:
@@ -105,7 +98,7 @@ class AskedRanges:
             given["context_method"] = members(ContextMethod, self.context_method, "--context-method")
         if self.schedule is not None:
             given["schedule"] = listed(self.schedule)
-        return SearchRanges(**given, grad_dtype=self.grad_dtype, fp8=fp8, compiled=self.compiled)
+        return SearchRanges(**given, grad_dtype=self.grad_dtype or "fp32", fp8=fp8, compiled=self.compiled)
 
 
 @options.field_by_field
@@ -114,7 +107,7 @@ def recommend(
         str,
         typer.Argument(
             help="Preset such as llama-3.1-70b, family, or file: a Hugging Face config.json, an ONNX model or an "
-            "operator graph of a known network. With --torch: FILE.py:FUNCTION."
+            "operator graph, which may be a sample. With --torch: FILE.py:FUNCTION."
         ),
     ],
     mesh: Annotated[str, typer.Option(help="Cluster: KIND-COUNT such as h100-64, a sample or a file.")],
@@ -122,7 +115,8 @@ def recommend(
         int,
         typer.Option(
             min=1,
-            help="Samples per step, over all replicas. The first axis of a file's inputs is that of the samples.",
+            help="Samples per step, over all replicas. The first axis of a file's inputs is that of the samples. For "
+            "the graph of no known network: micro-batches per step, each of which is the graph once.",
         ),
     ],
     *,
@@ -149,6 +143,7 @@ def recommend(
         float | None, typer.Option(min=1, help="Memory of each device in bytes. Default: the cluster's.")
     ] = None,
     asked: AskedRanges,
+    of_graph: GraphOptions,
     order_seconds: Annotated[
         float,
         typer.Option(
@@ -184,13 +179,31 @@ def recommend(
     json: Json = False,
 ) -> None:
     """Find the fastest strategy for a model on a cluster, and show what is proved about it."""
+    for place in (places := [*filter(None, (out, schedule_out, of_graph.placement_out, of_graph.plan_out))]):
+        check_place(place, Path(model))
+        if places.count(place) > 1:
+            raise InputError(str(place), "is named by several options, but holds only one answer")
+    if schedule_out is not None:
+        export_for(schedule_out.name)
+    file = None if torch and not of_graph.as_graph else graph_to_place(model, as_graph=of_graph.as_graph)
+    if file is not None:
+        given = {"sequence": sequence, "set": sizes, "torch": torch, "launch": launch, "out": out, "prices": prices}
+        given |= {"workers": workers, "executor": executor != PROCESSES, "dtype": dtype, "data": of_graph.data}
+        wanted = graph_ranges(asdict(asked) | given)
+        costs = PlacementArguments(
+            mesh, per_node, dtype=dtype, optimizer=of_graph.optimizer, communication=of_graph.communication
+        )
+        placing = costs.posed_on(file)
+        on = placing.mesh.mesh if memory is None else placing.mesh.mesh.with_capacity(round(memory))
+        about = GraphQuestion(file.graph, on, global_batch, wanted, placing.costs, placing.communication)
+        outs = of_graph.placement_out, of_graph.plan_out, schedule_out
+        print_notes(model, file.warnings)
+        answered = GraphSearch(about, placing, order_seconds, time_limit, *outs).answer(as_json=json)
+        raise typer.Exit(0 if answered else 1)
+    of_graph.refuse_for(model)
     if (launch is None) != (out is None):
         raise InputError("--launch", "and --out go together: settings are written to a file")
     launcher = None if launch is None else find(LAUNCHERS, launch, "--launch")
-    for place in filter(None, (out, schedule_out)):
-        check_place(place)
-    if schedule_out is not None:
-        export_for(schedule_out.name)
     ranges = asked.ranges(fp8=dtype == FP8)
     family, spec = named_model(
         model,
@@ -209,7 +222,7 @@ def recommend(
     blocks = BlockTable(family, spec, cluster)
     with _searcher(blocks, executor, workers) as searcher:
         found = solve(lambda control: searcher(question, control), "s", time_limit)
-        half = _half(question, searcher, time_limit) if found.best else None
+        half = for_half(question.halved, searcher, time_limit) if found.best else None
     best, orders, tags = found.best, tuple[SearchedOrder, ...](), tuple[PriceTag, ...]()
     if order_seconds:
         orders = solve(lambda control: searched_orders(found, blocks, control, order_seconds), "s", time_limit)
@@ -224,7 +237,7 @@ def recommend(
     if json:
         print_json(recommendation_document(found, half, schedule, tags) | searched_document(found, orders))
     else:
-        _show(found, half, orders, schedule, tags)
+        show_recommendation(found, half, orders, schedule, tags)
     raise typer.Exit(0 if best else 1)
 
 
@@ -253,65 +266,3 @@ def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterato
         return
     with open_pool(executor, workers) as pool:
         yield lambda question, control: recommend_shared(question, pool, control)
-
-
-def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommendation | None:
-    """Return the recommendation for half of the devices.
-
-    None if their number is odd, or if no strategy fits half of them.
-    """
-    asked = question.halved
-    if asked is None:
-        return None
-    try:
-        return solve(lambda control: searcher(asked, control), "s", time_limit)
-    except InputError:
-        return None
-
-
-def _show(
-    found: Recommendation,
-    half: Recommendation | None,
-    orders: Sequence[SearchedOrder],
-    schedule: Schedule | None,
-    tags: Sequence[PriceTag],
-) -> None:
-    question = found.question
-    screen = console(f"{question.family.describe(question.spec)} on {question.devices} devices of {question.mesh.name}")
-    if found.best is None:
-        for line in refusal(found):
-            screen.print(line, soft_wrap=True)
-        return
-    rows = table("", "step", "tokens/s per GPU", "MFU", "memory", "strategy", padding=(0, 1))
-    named = [("fastest", question, found.best)]
-    if half is not None and half.best is not None:
-        named.append(("half the devices", half.question, half.best))
-    named += [("searched order", question, each.shorter) for each in orders[:1] if each.is_shorter]
-    named += [("less memory", question, each) for each in _spread(found.front[1:-1], _SHOWN)]
-    named += [("least memory", question, each) for each in found.front[1:][-1:]]
-    for title, of, candidate in named:
-        rows.add_row(title, *_row(of, candidate))
-    screen.print(rows)
-    idle = [] if schedule is None else [idle_sentence(schedule)]
-    for line in (*proof_sentences(found), *order_sentences(orders), *idle, *price_sentences(found.best, tags)):
-        screen.print(line, soft_wrap=True)
-
-
-def _spread(candidates: Sequence[Candidate], most: int) -> Sequence[Candidate]:
-    """Return at most `most` candidates, at even distances in the sequence."""
-    count = len(candidates)
-    return candidates if count <= most else [candidates[i * count // most] for i in range(most)]
-
-
-def _row(question: Question, candidate: Candidate) -> tuple[str, ...]:
-    """Return the cells of a row: step time, tokens per second and device, utilisation, memory and strategy."""
-    strategy, seconds = candidate.strategy, candidate.outcome.latency
-    rates = step_rates(question.family, question.spec, strategy, question.mesh, seconds)
-    tokens, share = rates.tokens_per_s_per_device, rates.model_flops_utilization
-    return (
-        show_time(seconds, "s"),
-        "" if tokens is None else f"{tokens:,.0f}",
-        "" if share is None else f"{share:.1%}",
-        show_memory(candidate.peak, "B"),
-        strategy.summary,
-    )

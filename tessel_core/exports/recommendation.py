@@ -7,10 +7,11 @@ from dataclasses import asdict
 
 from tessel_core.inspection import idle_causes
 from tessel_core.model import Schedule
+from tessel_core.strategies.graphs.question import GraphStrategy
+from tessel_core.strategies.graphs.timing import PlacedCandidate
 from tessel_core.strategies.price_tags import PriceTag
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
-from tessel_core.strategies.rates import step_rates
-from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
+from tessel_core.strategies.recommendation import AnyQuestion, Candidate, Recommendation
 from tessel_core.strategies.searched_order import SearchedOrder
 
 _FIELDS = (
@@ -20,8 +21,8 @@ _FIELDS = (
 
 
 def recommendation_document(
-    found: Recommendation,
-    half: Recommendation | None = None,
+    found: Recommendation[AnyQuestion],
+    half: Recommendation[AnyQuestion] | None = None,
     schedule: Schedule | None = None,
     prices: Sequence[PriceTag] = (),
 ) -> dict[str, object]:
@@ -48,18 +49,18 @@ def recommendation_document(
     }
 
 
-def _price(question: Question, tag: PriceTag) -> dict[str, object]:
+def _price(question: AnyQuestion, tag: PriceTag) -> dict[str, object]:
     """Return a change of the strategy, the strategy after it, and whether that one fits into memory."""
     fits = not tag.candidate.outcome.reason
     return {"kind": tag.kind, "change": tag.change, "fits": fits, "strategy": _strategy(question, tag.candidate)}
 
 
-def searched_document(found: Recommendation, orders: Sequence[SearchedOrder]) -> dict[str, object]:
+def searched_document(found: Recommendation[AnyQuestion], orders: Sequence[SearchedOrder]) -> dict[str, object]:
     """Return the pipelines whose orders were searched, shortest step first."""
     return {"searched_orders": [_searched(found.question, each) for each in orders]}
 
 
-def _searched(question: Question, each: SearchedOrder) -> dict[str, object]:
+def _searched(question: AnyQuestion, each: SearchedOrder) -> dict[str, object]:
     """Return the strategy, and its times with the published order and with the shorter order that was found."""
     return {
         "strategy": _strategy(question, each.candidate),
@@ -72,11 +73,26 @@ def _searched(question: Question, each: SearchedOrder) -> dict[str, object]:
     }
 
 
-def _strategy(question: Question, candidate: Candidate | None) -> dict[str, object] | None:
+def _placement(candidate: Candidate) -> dict[str, object]:
+    """Return the stages of an operator graph, and the proof of their placement. Empty for a network."""
+    if not isinstance(candidate, PlacedCandidate) or not isinstance(candidate.strategy, GraphStrategy):
+        return {}
+    strategy, pipeline = candidate.strategy, candidate.pipeline
+    return {
+        "replicas": list(strategy.replicas or (1,) * strategy.pipeline),
+        "layout_shape": str(strategy.shape) if strategy.stages_per_device > 1 else None,
+        "largest_load_s": pipeline.load,
+        "largest_load_bound_s": pipeline.bound,
+        "placement_proved": pipeline.proved,
+        "step_bound_s": min(candidate.step_bound, candidate.outcome.latency),
+    }
+
+
+def _strategy(question: AnyQuestion, candidate: Candidate | None) -> dict[str, object] | None:
     if candidate is None:
         return None
     strategy, outcome = candidate.strategy, candidate.outcome
-    rates = asdict(step_rates(question.family, question.spec, strategy, question.mesh, outcome.latency))
+    rates = asdict(question.rates(strategy, outcome.latency))
     return {
         **{name: getattr(strategy, name) for name in _FIELDS},
         "context_method": str(strategy.context_method),
@@ -85,5 +101,6 @@ def _strategy(question: Question, candidate: Candidate | None) -> dict[str, obje
         "layout": ",".join(map(str, strategy.layout)) or None,
         "latency_s": outcome.latency,
         **rates,
+        **_placement(candidate),
         "peak_memory": list(outcome.peaks),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations, product
@@ -172,6 +173,15 @@ class DeviceMesh:
         """Return the mesh with another `memory_capacity` for every device that is not a host."""
         devices = (each if each.kind == CPU else replace(each, memory_capacity=capacity) for each in self.devices)
         return replace(self, devices=tuple(devices))
+
+    def part(self, devices: Sequence[int]) -> DeviceMesh:
+        """Return the mesh of some devices, given by their positions, in this order."""
+        if tuple(devices) == tuple(range(len(self.devices))):
+            return self
+        kept = tuple(self.devices[i] for i in devices)
+        names = {device.name for device in kept}
+        connections = tuple(each for each in self.connections if names.issuperset(each.between))
+        return replace(self, name=f"{len(kept)} of {self.name}", devices=kept, connections=connections)
 
     def link(self, one: int, other: int) -> Link:
         """Return the link between two different devices, given by their positions in the mesh."""

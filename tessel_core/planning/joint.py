@@ -292,7 +292,7 @@ def _at_most(device: PlacementDevice, memory: float) -> PlacementDevice:
 def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list[Candidate]:
     """Return the valid placements that differ from the best one by one move, in order of load."""
     candidates = list[Candidate]()
-    for i, (name, assignment) in enumerate(_moves(problem, best)):
+    for i, (name, assignment) in enumerate(moves(problem, best)):
         if i >= _MAX_MOVES or control.stopped:
             break
         placement = problem.placement(assignment)
@@ -301,7 +301,7 @@ def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list
     return sorted(candidates, key=lambda each: each.load)
 
 
-def _moves(problem: PlacementProblem, best: Placement) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
+def moves(problem: PlacementProblem, best: Placement) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
     """Yield assignments in which one set of colocated operators has moved to the devices of a neighbour."""
     graph = problem.graph
     for group, members in enumerate(graph.colocated):

@@ -125,7 +125,7 @@ def _more_memory(asked: Question, control: Control, table: BlockTable) -> Iterat
     mesh = scaled_memory(asked.mesh, MORE_MEMORY)
     if mesh == asked.mesh:
         return
-    found: Recommendation = recommend(replace(asked, mesh=mesh), control, table.with_memory_of(mesh))
+    found: Recommendation[Question] = recommend(replace(asked, mesh=mesh), control, table.with_memory_of(mesh))
     if found.best is not None and found.complete:
         yield PriceTag(MORE_MEMORY_CHANGE, f"{MORE_MEMORY - 1:.0%} more memory per GPU", found.best)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -31,6 +31,7 @@ from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import MAX_CONFIGURATIONS
 from tessel_core.strategies.orders import usual_order
 from tessel_core.strategies.ranks import RankOrder
+from tessel_core.strategies.rates import StepRates, step_rates
 from tessel_core.strategies.strategy import CanBeShared, Semantics, Strategy, can_be_shared, why_not
 from tessel_core.units import show_time
 
@@ -130,7 +131,7 @@ class Question:
     first: int | None = None
     """Use only this many devices, the first ones of the mesh. None uses all devices."""
 
-    def solve(self, control: Control) -> Recommendation:
+    def solve(self, control: Control) -> Recommendation[Question]:
         """Return the recommendation. If `control` stops, return the best strategy so far."""
         return recommend(self, control)
 
@@ -138,6 +139,15 @@ class Question:
     def devices(self) -> int:
         """Number of devices of each strategy."""
         return self.first or len(self.mesh.devices)
+
+    @property
+    def title(self) -> str:
+        """Display title of the network and the batch."""
+        return self.family.describe(self.spec)
+
+    def rates(self, strategy: Strategy, seconds: float) -> StepRates:
+        """Return the rates of a step that takes `seconds`."""
+        return step_rates(self.family, self.spec, strategy, self.mesh, seconds)
 
     @property
     def halved(self) -> Question | None:
@@ -233,11 +243,26 @@ class Candidate:
         return max(self.outcome.peaks)
 
 
+class AnyQuestion(Protocol):
+    """A question for the fastest strategy of a network or of an operator graph."""
+
+    @property
+    def mesh(self) -> DeviceMesh: ...
+    @property
+    def devices(self) -> int: ...
+    @property
+    def title(self) -> str: ...
+    def rates(self, strategy: Strategy, seconds: float) -> StepRates: ...
+
+
+Asked_co = TypeVar("Asked_co", bound=AnyQuestion, covariant=True)
+
+
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Generic[Asked_co]):
     """The result of a search: the candidates, and how many configurations were ruled out or impossible."""
 
-    question: Question
+    question: Asked_co
     candidates: tuple[Candidate, ...]
     """Configurations that fit and whose step time was computed, fastest first."""
     configurations: int
@@ -289,7 +314,9 @@ class Judged:
     """Lower bound of the step time in seconds. Infinite if nothing fits."""
 
 
-def recommend(question: Question, control: Control | None = None, table: BlockTable | None = None) -> Recommendation:
+def recommend(
+    question: Question, control: Control | None = None, table: BlockTable | None = None
+) -> Recommendation[Question]:
     """Compute or rule out every configuration of the question, and return the recommendation.
 
     If `control` stops, return the best strategy so far. `table` may have blocks of the same network and mesh.
@@ -345,7 +372,7 @@ def judge(
     return search.judged
 
 
-def together(question: Question, size: int, parts: Sequence[Judged]) -> Recommendation:
+def together(question: Question, size: int, parts: Sequence[Judged]) -> Recommendation[Question]:
     """Combine the results for parts of the configurations into a recommendation.
 
     `size` is the number of configurations.

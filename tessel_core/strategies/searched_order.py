@@ -13,7 +13,7 @@ from tessel_core.strategies.block_engine import BlockEngine
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.closely import plan_of_stages
 from tessel_core.strategies.evaluation import Configuration
-from tessel_core.strategies.recommendation import Candidate, Recommendation
+from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
 
 SEARCHED_PIPELINES = 3
 """The search is run for this many of the fastest pipelines of a recommendation."""
@@ -98,7 +98,7 @@ def search_order(table: BlockTable, candidate: Candidate, seconds: float, contro
 
 
 def searched_orders(
-    found: Recommendation, table: BlockTable, control: Control, seconds: float = SEARCH_SECONDS
+    found: Recommendation[Question], table: BlockTable, control: Control, seconds: float = SEARCH_SECONDS
 ) -> tuple[SearchedOrder, ...]:
     """Search for orders of the fastest pipelines. Return the results, shortest step first.
 

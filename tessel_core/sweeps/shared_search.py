@@ -41,7 +41,7 @@ _MAX_CACHED_QUESTIONS = 2
 """Number of questions for which a worker keeps its table of blocks: one for all devices and one for half of them."""
 
 
-def recommend_shared(question: Question, pool: WorkerPool, control: Control) -> Recommendation:
+def recommend_shared(question: Question, pool: WorkerPool, control: Control) -> Recommendation[Question]:
     """Return the recommendation that `recommend` would return, computed by the workers of a pool.
 
     If the search is stopped, return the best recommendation so far. Configurations that divide the layers in the same
@@ -94,7 +94,7 @@ class _Shared:
         self._judged, self._front = list[Judged](), list[Candidate]()
         self._done = self._breaks = 0
 
-    def found(self) -> Recommendation:
+    def found(self) -> Recommendation[Question]:
         """Submit parts and collect their results until all are evaluated or `control` stops the search.
 
         Return the recommendation.

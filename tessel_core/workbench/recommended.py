@@ -130,12 +130,8 @@ def _sub_mesh(mesh: DeviceMesh, strategy: Strategy, *, tensor: int) -> DeviceMes
     """Return the mesh of the first replica: its first `tensor` ranks at each place of the pipeline, in order."""
     ranks = strategy.ranks(Semantics.DEFAULT)
     workers = [ranks.worker(0, rank, place) for place in range(strategy.pipeline) for rank in range(tensor)]
-    devices = tuple(mesh.devices[worker - 1] for worker in workers)
-    if devices == mesh.devices:
-        return mesh
-    names = {device.name for device in devices}
-    connections = tuple(each for each in mesh.connections if names.issuperset(each.between))
-    return replace(mesh, name=counted(len(devices), "GPU"), devices=devices, connections=connections)
+    part = mesh.part([worker - 1 for worker in workers])
+    return part if part is mesh else replace(part, name=counted(len(workers), "GPU"))
 
 
 def _layer_graph(family: Family, spec: Spec, strategy: Strategy, name: str) -> OperatorGraph:

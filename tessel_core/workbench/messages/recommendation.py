@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from tessel_core.inspection import Cause, IdleSplit, idle_causes
 from tessel_core.model import Schedule, ScheduleReport
+from tessel_core.strategies.graphs.timing import PlacedCandidate
 from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
-from tessel_core.strategies.recommendation import TOO_LARGE, Candidate, Recommendation
+from tessel_core.strategies.recommendation import TOO_LARGE, AnyQuestion, Candidate, Recommendation
 from tessel_core.strategies.searched_order import SearchedOrder
 from tessel_core.units import counted, show_memory, show_time
 from tessel_core.workbench.messages.idle import percent
 
 
-def proof_sentences(found: Recommendation) -> tuple[str, ...]:
+def proof_sentences(found: Recommendation[AnyQuestion]) -> tuple[str, ...]:
     """Return sentences on the proof for the fastest strategy, and on the configurations that were ruled out."""
     if found.best is None:
         return ()
@@ -26,11 +27,28 @@ def proof_sentences(found: Recommendation) -> tuple[str, ...]:
     if found.bound_s is not None:
         less = 1 - found.bound_s / found.best.outcome.latency
         bound = f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less)."
-        lines.append(f"{bound} This bound is the work of its busiest device, without the exchanges of replicas.")
+        placed = isinstance(found.best, PlacedCandidate)
+        meaning = (
+            "load of its busiest device" if placed else "work of its busiest device, without the exchanges of replicas"
+        )
+        lines.append(f"{bound} This bound is the {meaning}.")
     return tuple(lines)
 
 
-def _infeasible_clauses(found: Recommendation, most: int) -> list[str]:
+def placement_sentences(candidate: Candidate) -> tuple[str, ...]:
+    """Return a sentence on the largest load of the placement of an operator graph. Empty for a network."""
+    if not isinstance(candidate, PlacedCandidate):
+        return ()
+    pipeline, kind = candidate.pipeline, candidate.placed.configuration.kind
+    load = f"The largest load of a device is {show_time(pipeline.load, 's')} per micro-batch"
+    if pipeline.proved:
+        return (f"{load}, the smallest of all contiguous placements in {kind}.",)
+    if not pipeline.bound:
+        return (f"{load}.",)
+    return (f"{load}. No contiguous placement in {kind} has one below {show_time(pipeline.bound, 's')}.",)
+
+
+def _infeasible_clauses(found: Recommendation[AnyQuestion], most: int) -> list[str]:
     """Return one clause for each of the `most` commonest reasons, and one clause that counts the others."""
     reasons = list(found.infeasible.items())
     clauses = [
@@ -43,7 +61,7 @@ def _infeasible_clauses(found: Recommendation, most: int) -> list[str]:
     return clauses + [f"{rest:,} {'is' if rest == 1 else 'are'} impossible for other reasons"] * bool(rest)
 
 
-def refusal(found: Recommendation) -> tuple[str, ...]:
+def refusal(found: Recommendation[AnyQuestion]) -> tuple[str, ...]:
     """Explain why no strategy is possible, and which one comes closest. Empty if a strategy was found."""
     if found.best is not None:
         return ()
@@ -105,7 +123,7 @@ def _searched(order: SearchedOrder) -> str:
     named = order.candidate.strategy.schedule
     if not order.is_shorter:
         return f"the search found no shorter order than {named}."
-    saved = show_time(order.named_makespan_s - order.makespan_s, "s")
+    saved = show_time(order.candidate.outcome.latency - order.latency, "s")
     step = show_time(order.latency, "s")
     return f"a step takes {step} in the order that the search found, {saved} less than in {named}."
 

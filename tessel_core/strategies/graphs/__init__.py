@@ -1,0 +1,1 @@
+"""Recommendations for operator graphs: placements of one pipeline, its replicas, and orders of its micro-batches."""
