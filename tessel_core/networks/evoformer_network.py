@@ -51,7 +51,7 @@ def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
 
     Raises InputError if the number of devices does not divide the heads of pairs.
     """
-    check_divides(f"the {heads.pair} heads of pairs", heads.pair, "Tensor-parallel degree", spec.tensor_parallel)
+    check_divides("the number of heads of pairs", heads.pair, "Tensor-parallel degree", spec.tensor_parallel)
     net, side = Network("evoformer", spec.dtype), spec.residues
     msa = net.input("msa", spec.dtype, (spec.micro_batch, spec.sequences, side, spec.msa_channels))
     pair = net.input("pair", spec.dtype, (spec.micro_batch, side, side, spec.pair_channels))
