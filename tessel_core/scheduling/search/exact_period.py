@@ -74,7 +74,10 @@ class ExactPeriod:
 
 
 def exact_period(plan: MicroBatchPlan, control: Control) -> ExactPeriod | None:
-    """Return the exact least period per micro-batch. None if the plan is not of that kind, or has too many states."""
+    """Return the exact least period per micro-batch of a plan of which one micro-batch fits in memory.
+
+    None if the plan is not of that kind, has too many states, or if the control stopped the search.
+    """
     tied = list(tied_by_memory(plan))
     if len(tied) != 1 or any(lag for _, _, lag in plan.arcs):
         return None
@@ -146,7 +149,10 @@ class _Cycles:
         return True
 
     def exact(self, control: Control) -> ExactPeriod | None:
-        """Return the least period with walks that attain or approach it. None if the control stopped the search."""
+        """Return the least period with walks that attain or approach it.
+
+        None if not even one micro-batch fits in memory, or if the control stopped the search.
+        """
         import networkx as nx
 
         free: Graph = nx.DiGraph()
@@ -160,9 +166,9 @@ class _Cycles:
             cycle = min(attained, key=self._begun)
             end = cycle[:1]
             return ExactPeriod(least, None, self, _Walk(end, cycle, end, (0, self._begun(cycle), 0)))
-        walks = [self._walk_by(each) for each in cyclic]
-        if control.stopped:
+        if not cyclic or control.stopped:
             return None
+        walks = [self._walk_by(each) for each in cyclic]
         cost, walk = min(walks, key=lambda each: each[0])
         longest = self._longest_below(cost, {state for each in cyclic for state in each})
         excess = self.unit * (Fraction(cost, self.ratio.denominator) - 1) + 1
