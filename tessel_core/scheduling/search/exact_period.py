@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     Graph: TypeAlias = nx.DiGraph[int]
 
-_MAX_STATES = 8_000
-"""Largest number of states. More take longer than a second."""
+_MAX_STATES = 16_000
+"""Largest number of states. They take about a second."""
 _MAX_PAUSES_TRIED = 16
 """Number of pauses from which a cycle with few micro-batches is sought."""
 
