@@ -111,7 +111,9 @@ class StateGraph:
                     number[following] = len(number)
                     waiting.append(following)
                 moves.append((number[state], number[following], ticks, begun))
-            if len(number) > most or control.stopped:
+                if len(number) > most:
+                    return False
+            if control.stopped:
                 return False
         self.moves = np.array(moves, dtype=np.int64).reshape(-1, 4)
         self.states = list(number)
