@@ -39,6 +39,7 @@ SCHEDULE_KEYS = {
     "unroll",
     "period_per_micro_batch",
     "bound_per_micro_batch",
+    "period_infimum",
     "makespan",
     "makespan_bound",
     "repetend_makespan",

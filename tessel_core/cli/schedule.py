@@ -332,6 +332,7 @@ def _document(report: ScheduleReport) -> dict[str, object]:
         "unroll": report.unroll,
         "period_per_micro_batch": plain_number(report.period_per_micro_batch),
         "bound_per_micro_batch": plain_number(report.period_bound),
+        "period_infimum": _infimum(report),
         "objective": plain_number(report.objective),
         "bound": plain_number(report.bound),
         "makespan": report.makespan,
@@ -347,6 +348,18 @@ def _document(report: ScheduleReport) -> dict[str, object]:
         "reason": report.reason,
         "least_capacity": report.least_capacity,
         "excess": None if relaxed is None else list(MemoryProfile.of(relaxed).excess),
+    }
+
+
+def _infimum(report: ScheduleReport) -> dict[str, object] | None:
+    """Return the constants of the proof that no repetend attains the bound on the period, or None without one."""
+    found = report.period_infimum
+    if found is None:
+        return None
+    return {
+        "per_micro_batch": plain_number(found.per_micro_batch),
+        "excess": plain_number(found.excess),
+        "above_micro_batches": found.micro_batches,
     }
 
 

@@ -19,7 +19,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_integer, as_items, as_text, read_inside, read_with
 from tessel_core.formats.record import COUNT, TEXT, Codec, Record, list_of, or_null
 from tessel_core.formats.schedule_file import schedule_document, schedule_file, schedule_from
-from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, PeriodInfimum, Repetend, Schedule, ScheduleReport
 from tessel_core.units import counted
 
 _SAME_AS_SCHEDULE = "schedule"
@@ -36,11 +36,12 @@ def _fraction_from(value: object, where: str) -> Fraction:
 _EXACT = Codec(_fraction_from, str)
 _EXACT_OR_NULL = or_null(_EXACT).unless_absent(None)
 _PROGRESS = Record(Progress, objective=_EXACT_OR_NULL, bound=_EXACT_OR_NULL)
+_INFIMUM = Record(PeriodInfimum, per_micro_batch=_EXACT, excess=_EXACT, micro_batches=COUNT)
 _SCHEDULES = ("solution", "relaxed_solution", "shortest", "steady", "repetend")
 """Fields of the report that need the plan when they are read, or that are whole tessel-schedule documents."""
 _REPORT = Record(
     ScheduleReport,
-    *("solver", "status", "objective_name", "objective", "bound", "period_bound", "makespan_bound"),
+    *("solver", "status", "objective_name", "objective", "bound", "period_bound", "period_infimum", "makespan_bound"),
     *("least_capacity", "wall_s", "repetend_s", "completion_s", "reason"),
     format="tessel-answer",
     without=("config", *_SCHEDULES),
@@ -48,6 +49,7 @@ _REPORT = Record(
     objective=_EXACT_OR_NULL,
     bound=_EXACT_OR_NULL,
     period_bound=_EXACT,
+    period_infimum=or_null(_INFIMUM).sparse(),
     makespan_bound=COUNT,
     least_capacity=or_null(COUNT),
     reason=TEXT.required(),

@@ -23,7 +23,7 @@ from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRat
 from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.placement import Allowance, DevicePool, Placement
 from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.model.repetend import Repetend
+from tessel_core.model.repetend import PeriodInfimum, Repetend
 from tessel_core.model.replicas import Reductions, Replication, gradient_bytes
 from tessel_core.model.report import MAKESPAN, PERIOD, STOPPED, PlacementReport, ScheduleReport, SolveReport, Status
 from tessel_core.model.schedule import Phase, Schedule, SteadyState
@@ -62,6 +62,7 @@ __all__ = [
     "Operator",
     "OperatorGraph",
     "PeakRate",
+    "PeriodInfimum",
     "Phase",
     "Placement",
     "PlacementDevice",

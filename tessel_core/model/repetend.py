@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil, floor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,3 +70,21 @@ class Repetend:
         if micro_batches <= self.unroll:
             return Schedule.from_starts(self.plan, starts)
         return Schedule.from_starts(self.plan, starts, SteadyState(self.period, self.unroll, 0, micro_batches - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodInfimum:
+    """A proof that no repetend attains the least period, although repetends come as close to it as one likes.
+
+    A repetend of U micro-batches lasts longer than U * `per_micro_batch`. If U > `micro_batches`, it lasts at least
+    U * `per_micro_batch` + `excess`. All times are in ticks.
+    """
+
+    per_micro_batch: Fraction
+    excess: Fraction
+    micro_batches: int
+
+    def least_period(self, unroll: int) -> int:
+        """Return a lower bound on the period of a repetend of `unroll` micro-batches, in ticks."""
+        whole = unroll * self.per_micro_batch
+        return floor(whole) + 1 if unroll <= self.micro_batches else max(floor(whole) + 1, ceil(whole + self.excess))

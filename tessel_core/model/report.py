@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from tessel_core.control import Progress, gap
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.placement import Placement
-from tessel_core.model.repetend import Repetend
+from tessel_core.model.repetend import PeriodInfimum, Repetend
 from tessel_core.model.schedule import Schedule, SteadyState
 from tessel_core.shown import Shown
 
@@ -102,6 +102,8 @@ class ScheduleReport(SolveReport[Schedule]):
     """Repetend with the shortest period found. `solution` need not repeat it. None if no repetend was found."""
     period_bound: Fraction
     """Lower bound on the period per micro-batch of any schedule at any unroll."""
+    period_infimum: PeriodInfimum | None = None
+    """Proof that no repetend attains `period_bound`, although repetends come as close to it as one likes, or None."""
     makespan_bound: int
     """Lower bound on the makespan of any schedule of this many micro-batches."""
     repetend_s: float | None = None

@@ -100,13 +100,13 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion = Completion(found.kept, incumbent, effort, control)
     completion.begin()
     completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
-    completion.go_on(config.polish, completing, proved=found.proved)
+    completion.go_on(config.polish, completing, proved=found.settled)
     cut_short = completion.cut_short
     minimise_all_runs(incumbent, replace(effort, seed=effort.seed + 1), control)
-    if not (incumbent.proved and found.proved) and _kernels_ready(control):
-        last_s = 0.0 if found.proved or effort.repeatable else _LAST_SHARE * config.time_limit
+    if not (incumbent.proved and found.settled) and _kernels_ready(control):
+        last_s = 0.0 if found.settled or effort.repeatable else _LAST_SHARE * config.time_limit
         _shorten_all(portfolio or lists(), search, last_s, control)
-    if not found.proved:
+    if not found.settled:
         search.repeat(incumbent.starts)
         found = search.result
         if found.kept is not completion.repetend:
@@ -120,6 +120,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         steady=steady,
         repetend=found.repetend,
         period_bound=found.bound,
+        period_infimum=found.infimum,
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
     ).about(config.objective)
@@ -129,7 +130,7 @@ def _shorten_period(
     search: PeriodSearch, lists: Callable[[], Portfolio], phase: Control, control: Control
 ) -> Portfolio | None:
     """Run phase 1. If the kernels load in time, use list schedules too and return their portfolio, else None."""
-    if search.proved or not _kernels_ready(control.part(max(phase.remaining_s, _MIN_LOADING_S))):
+    if search.settled or not _kernels_ready(control.part(max(phase.remaining_s, _MIN_LOADING_S))):
         search.go_on(phase, ready=False)
         return None
     portfolio = lists()

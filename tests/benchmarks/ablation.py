@@ -94,6 +94,7 @@ PARTS: dict[str, tuple[Site, ...]] = {
     "tabu on circles": ((CIRCLES, "_improve", _no_improvement),),
     "modulo models": ((period_search.PeriodSearch, "_ask", lambda *_: False),),
     "states": ((period_search, "states_bound", _least),),
+    "exact periods": ((period_search, "exact_period", _nothing),),
     "ends": ((completion, "ends_bound", _least),),
     "mirror": ((completion, "find_mirror", lambda _: {}),),
     "other repetends": ((completion.Completion, "compact_another", _nothing),),

@@ -37,7 +37,7 @@ def states_bound(
     limits the search.
     """
     for tied in tied_by_memory(plan):
-        aside = _set_aside(plan, tied)
+        aside = set_aside(plan, tied)
         unit = gcd(*(plan.blocks[b].duration for b in tied))
         one_by_one = sum(plan.blocks[b].duration for b in tied)
         if one_by_one // unit > _MAX_TICKS:
@@ -45,15 +45,15 @@ def states_bound(
         at_most = Fraction(one_by_one) if known is None else min(Fraction(one_by_one), known - aside)
         if aside + at_most <= least:
             continue
-        graph = _StateGraph(plan, tied, unit)
+        graph = StateGraph(plan, tied, unit)
         if graph.explore(int(effort.seconds * _STATES_PER_SECOND), control):
-            ratio = _least_ratio(graph.moves, at_most / unit, control)
+            ratio = least_ratio(graph.moves, at_most / unit, control)
             if ratio is not None:
                 least = max(least, aside + unit * ratio)
     return least
 
 
-def _set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
+def set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
     """Return the work of blocks outside `tied` that share a device with each of them and with each other.
 
     Such blocks are chosen greedily, the longest first.
@@ -73,16 +73,18 @@ State = tuple[tuple[int, ...], tuple[int, ...]]
 """For each tied block, the runs started (minus the least of all), and the remaining ticks of its current run."""
 
 
-class _StateGraph:
+class StateGraph:
     """The states that the tied blocks can reach from an empty schedule.
 
-    Each run can be assumed to start when another ends, because otherwise it could start earlier in the same order. So a
-    move starts some runs, or none, and lasts until the next end of a run.
+    A move starts some runs, or none, and lasts until the next end of a run. For a bound, each run can be assumed to
+    start when another ends, because otherwise it could start earlier in the same order. With `every_tick`, a move lasts
+    one tick, so every schedule is a walk. One tick is `unit` ticks of the plan.
     """
 
-    def __init__(self, plan: MicroBatchPlan, tied: Sequence[int], unit: int) -> None:
+    def __init__(self, plan: MicroBatchPlan, tied: Sequence[int], unit: int, *, every_tick: bool = False) -> None:
         place = {b: i for i, b in enumerate(tied)}
         blocks = [plan.blocks[b] for b in tied]
+        self.every_tick = every_tick
         self.duration = [block.duration // unit for block in blocks]
         self.devices = [sum(1 << d for d in block.devices) for block in blocks]
         self.before = [[place[a] for a, _ in plan.predecessors[b] if a in place] for b in tied]
@@ -96,6 +98,8 @@ class _StateGraph:
                     self.limits[i].append((capacity, [place[b] for b in plan.blocks_on[d] if b in place]))
         self.moves: IntColumn = np.zeros((0, 4), dtype=np.int64)
         """One move per row: from state, to state, ticks, and the number of runs of the first tied block that start."""
+        self.states: list[State] = []
+        """All states by number."""
 
     def explore(self, most: int, control: Control) -> bool:
         """Find all states and moves. Return False if there are more than `most` states or the control has stopped."""
@@ -108,9 +112,12 @@ class _StateGraph:
                     number[following] = len(number)
                     waiting.append(following)
                 moves.append((number[state], number[following], ticks, begun))
-            if len(number) > most or control.stopped:
+                if len(number) > most:
+                    return False
+            if control.stopped:
                 return False
         self.moves = np.array(moves, dtype=np.int64).reshape(-1, 4)
+        self.states = list(number)
         return True
 
     def _moves_from(self, state: State) -> Iterator[tuple[State, int, int]]:
@@ -125,13 +132,13 @@ class _StateGraph:
                 ((*chosen, i), taken | self.devices[i]) for chosen, taken in choices if not taken & self.devices[i]
             ]
         for chosen, taken in choices:
-            if not taken:
+            if not taken and not self.every_tick:
                 continue
             after, running = list(started), list(left)
             for i in chosen:
                 after[i] += 1
                 running[i] = self.duration[i]
-            ticks = min(each for each in running if each)
+            ticks = 1 if self.every_tick else min(each for each in running if each)
             least = min(after)
             following = tuple([each - least for each in after]), tuple([each and each - ticks for each in running])
             yield following, ticks, int(0 in chosen)
@@ -152,7 +159,7 @@ class _StateGraph:
         ]
 
 
-def _least_ratio(moves: IntColumn, at_most: Fraction, control: Control) -> Fraction | None:
+def least_ratio(moves: IntColumn, at_most: Fraction, control: Control) -> Fraction | None:
     """Return the least ratio of ticks to micro-batches over all cycles, at most `at_most`. None if stopped.
 
     As long as some cycle has a smaller ratio, its ratio is tried next. If none has, distances to all states exist,

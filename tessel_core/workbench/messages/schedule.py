@@ -43,7 +43,7 @@ def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
         lead = "Cancelled" if report.status is Status.CANCELLED else "The time limit was reached"
         return _with_reason(f"{lead} before a schedule was found.", report)
     lead = _proved(report, report.solution) if report.status is Status.PROVED_OPTIMAL else _found(report, plan)
-    text = _with_reason(" ".join([lead, *_the_other(report, report.solution)]), report)
+    text = _with_reason(" ".join([lead, *_infimum(report, plan), *_the_other(report, report.solution)]), report)
     return f"{text} {limiting_devices(report)}".rstrip()
 
 
@@ -93,7 +93,8 @@ def _at_most(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
     """Yield sentences on the other objective, which the search did not minimize.
 
-    They say whether it is proved optimal, and the cost of repeating the repetend.
+    They say whether it is proved optimal, unless the sentences of `_infimum` say so, and the cost of repeating the
+    repetend.
     """
     if report.shortest is None:
         return
@@ -103,7 +104,8 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
     least = show_time(report.shortest.makespan, solution.plan.time_unit)
     what = f"The shortest schedule, {least}," if of_period else "The period"
     as_well = (" too" if proved else " either") if alike else ""
-    yield f"{what} is {'' if proved else 'not '}proved optimal{as_well}."
+    if of_period or report.period_infimum is None:
+        yield f"{what} is {'' if proved else 'not '}proved optimal{as_well}."
     steady = []
     kept = None if report.steady is None else report.steady.repetend
     if kept is not None and report.kept_period != report.period_per_micro_batch:
@@ -121,6 +123,19 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
         yield f"The steady schedule {' and '.join(steady)}."
     elif report.steady is None and of_period:
         yield f"This is the shortest schedule, because {_micro_batches(solution)} too few to repeat."
+
+
+def _infimum(report: ScheduleReport, plan: MicroBatchPlan) -> Iterator[str]:
+    """Yield the sentences that say that no repetend attains the bound on the period, if that is proved."""
+    found = report.period_infimum
+    if found is None:
+        return
+    each, more = (show_time(float(amount), plan.time_unit) for amount in (found.per_micro_batch, found.excess))
+    yield f"Proved: no repetend attains {each} per micro-batch, but longer repetends come as close to it as one likes."
+    yield (
+        f"A repetend of more than {counted(found.micro_batches, 'micro-batch')} takes at least {each} for each of "
+        f"them, and {more} more."
+    )
 
 
 def _micro_batches(solution: Schedule) -> str:
@@ -211,12 +226,15 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
 def _steadiest(report: ScheduleReport, drawn: Schedule, *, fits: bool) -> str:
     """Return text on the bound on the period.
 
-    If the schedule does not repeat with the least period found, return that period.
+    If no repetend attains it, it is the infimum of all periods. Otherwise, if the schedule does not repeat with the
+    least period found, return that period.
     """
     unit, least = drawn.plan.time_unit, report.period_per_micro_batch
     if least is None:
         return "makespan / micro-batches"
     gap = _gap(least if fits else None, report.period_bound)
+    if report.period_infimum is not None:
+        return f"infimum {show_time(float(report.period_bound), unit)}, not attained"
     if drawn.repetend is not None and drawn.time_per_micro_batch == least:
         return f"bound {show_time(float(report.period_bound), unit)}{gap}"
     return f"least period {show_time(float(least), unit)}{gap}"
