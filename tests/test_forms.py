@@ -167,7 +167,7 @@ def test_another_number_of_micro_batches_is_halved_for_those_of_twice_the_sample
     pairs = pairs.with_pair(Question("1f1b", plans["v"], 1, plain("1f1b")))
     assert [pair.micro_batches for pair in pairs.pairs] == [4, 8]
     assert [pair.micro_batches for pair in pairs.with_micro_batches(12).pairs] == [6, 12]
-    with pytest.raises(InputError, match="has 4 samples per micro-batch, and 14 is not a multiple of that"):
+    with pytest.raises(InputError, match="has 4 samples per micro-batch, which do not divide the 14 samples"):
         pairs.with_micro_batches(7)
     with pytest.raises(InputError, match=r"has 8 micro-batches, but needs 4 to match 8 of gpt-6\.7b-v-4"):
         Comparison((pairs.pairs[1], Question("chimera", plans["x"], 8, plain("chimera"))))

@@ -255,6 +255,12 @@ def test_half_of_the_devices_take_longer() -> None:
     assert half.outcome.latency > whole.outcome.latency
 
 
+@pytest.mark.parametrize("order", ["dualpipe", "zb-v", "unknown"])
+def test_an_order_that_needs_other_stages_is_refused(order: str) -> None:
+    with pytest.raises(InputError, match=f"schedule: {order} is none of these orders: .*zb-h1"):
+        SearchRanges(schedule=("zb-h1", order))
+
+
 def test_a_batch_that_nothing_divides_names_the_nearest() -> None:
     ranges = SearchRanges(tensor=(1,), pipeline=(1,), context=(1,))
     with pytest.raises(InputError, match="the nearest batches that do: 8 and 16"):

@@ -72,7 +72,13 @@ def place(
             "latency and take longer to search. Default: the placer's own."
         ),
     ] = None,
-    split: Annotated[Path | None, typer.Option(help="Published split to evaluate, a placement made by hand.")] = None,
+    split: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a split to evaluate instead of searching, as in the published device-placement code "
+            "(JSON with `fpgas` and `cpus`)."
+        ),
+    ] = None,
     layout: Annotated[
         str | None,
         typer.Option(help="Megatron-LM layout of whole layers to evaluate, such as Et*2|(t*2|)*4,tL."),

@@ -33,7 +33,9 @@ def profile(
             help="Function that returns a list of modules and the input of the first. The file is executed.",
         ),
     ],
-    devices: Annotated[int, typer.Option(help="Number of devices: the largest number of pipeline stages.")] = 2,
+    devices: Annotated[
+        int, typer.Option(help="Number of devices, which is also the largest number of pipeline stages.")
+    ] = 2,
     memory: Annotated[float | None, typer.Option(help="Memory per device in bytes. Default: unlimited.")] = None,
     optimizer: Annotated[
         str, typer.Option(help=f"Optimizer whose state occupies memory beside the weights: {', '.join(OPTIMIZERS)}.")

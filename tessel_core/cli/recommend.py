@@ -33,9 +33,8 @@ from tessel_core.strategies.closely import look_at
 from tessel_core.strategies.graphs.question import GraphQuestion
 from tessel_core.strategies.grid import read_range
 from tessel_core.strategies.imported import ImportedFamily
-from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.price_tags import PriceTag, price_tags
-from tessel_core.strategies.recommendation import Question, Recommendation, SearchRanges
+from tessel_core.strategies.recommendation import Question, Recommendation, SearchRanges, searchable_orders
 from tessel_core.strategies.recommendation import recommend as search
 from tessel_core.strategies.searched_order import (
     SEARCH_SECONDS,
@@ -47,7 +46,12 @@ from tessel_core.sweeps.pools import PROCESSES, open_pool
 from tessel_core.sweeps.shared_search import recommend_shared
 
 _Range = Annotated[
-    str | None, typer.Option(metavar="RANGE", help="Values to try, such as 1,2,4 or 1..64x2 (doubling).")
+    str | None,
+    typer.Option(
+        metavar="RANGE",
+        help="Values of this setting to try, such as 1,2,4 or 1..64x2 (doubling). Default: values that suit the "
+        "network and the cluster.",
+    ),
 ]
 Searcher = Callable[[Question, Control], Recommendation[Question]]
 
@@ -73,7 +77,8 @@ class AskedRanges:
         str | None,
         typer.Option(
             metavar="LIST",
-            help=f"Orders to try with one stage per device, from {', '.join(chain_schedulers())}. Default: 1f1b.",
+            help=f"Orders to try for pipelines with one stage per device, from {', '.join(searchable_orders())}. "
+            "Default: 1f1b. Several stages per device always use interleaved.",
         ),
     ] = None
     context_method: Annotated[
@@ -106,8 +111,8 @@ def recommend(
     model: Annotated[
         str,
         typer.Argument(
-            help="Preset such as llama-3.1-70b, family, or file: a Hugging Face config.json, an ONNX model or an "
-            "operator graph, which may be a sample. With --torch: FILE.py:FUNCTION."
+            help="A preset such as llama-3.1-70b, a family such as llama, the name of a sample graph, or a file: a "
+            "Hugging Face config.json, an ONNX model or an operator graph. With --torch: FILE.py:FUNCTION."
         ),
     ],
     mesh: Annotated[str, typer.Option(help="Cluster: KIND-COUNT such as h100-64, a sample or a file.")],
@@ -115,8 +120,8 @@ def recommend(
         int,
         typer.Option(
             min=1,
-            help="Samples per step, over all replicas. The first axis of a file's inputs is that of the samples. For "
-            "the graph of no known network: micro-batches per step, each of which is the graph once.",
+            help="Samples per step, over all replicas. In a file, the first axis of the inputs counts samples. For an "
+            "operator graph that was not made from a known network: micro-batches per step. The graph is one of them.",
         ),
     ],
     *,

@@ -53,7 +53,11 @@ MICRO_BATCHES = 32
 
 _KNOWN = ", ".join(SCHEDULERS)
 _Plan = Annotated[
-    str, typer.Argument(help="Plan: the name of a sample, a tessel-plan file, or a schedule whose plan is used.")
+    str,
+    typer.Argument(
+        help="Plan: the name of a sample, a tessel-plan file, or a schedule whose plan is used. With --receives: a "
+        "PyTorch CSV file."
+    ),
 ]
 _Plans = Annotated[
     list[str] | None,

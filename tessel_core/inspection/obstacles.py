@@ -1,8 +1,8 @@
 """Why a run does not start earlier: the obstacles that bind its start, and the chain of obstacles back to time 0.
 
-All other runs keep their times, and runs need not repeat. Obstacles of data, communication or memory make every earlier
-start impossible. The preceding run on a device does so only if no earlier gap is long enough for the run. Otherwise,
-the run *could start earlier*.
+All other runs keep their times, and the schedule need not stay periodic. Obstacles of data, communication or memory
+make every earlier start impossible. The preceding run on a device does so only if no earlier gap is long enough for the
+run. Otherwise, the run *could start earlier*.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _program(asked: MlpOptions) -> Distributed:
 MLP = GraphFamily(
     "mlp",
     "Multilayer perceptron",
-    "Products without biases, each followed by a ReLU, as in DistIR: Santhanam et al. 2021, arXiv 2111.05426",
+    "Matrix products without biases, each followed by a ReLU, as in DistIR: Santhanam et al. 2021, arXiv 2111.05426",
     MlpOptions,
     {"mlp-8": MlpOptions(), "mlp-16x8192": MlpOptions(layers=16, width=8192, micro_batch=1024)},
     program=_program,

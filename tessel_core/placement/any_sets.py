@@ -49,12 +49,9 @@ _MIN_CLUSTERS = 30
 _CLUSTERS_PER_LEVEL_RATIO = 0.6
 """A level is kept if it has at most this share of the clusters of the level before."""
 _PATIENCE_FACTOR, _MIN_PATIENCE_SECONDS = 4.0, 4.0
-"""The search ends after the first number times the seconds that the best split took, plus the second number."""
+"""A call of `run` ends after factor * t + minimum seconds if its best split was found after t seconds."""
 _OUTSIDE = -1
-"""Index of one artificial device.
-
-It stands for all devices whose groups keep their places while CP-SAT places the others again.
-"""
+"""Index of an artificial device that stands for all devices whose groups CP-SAT does not place again."""
 
 
 class Way(Enum):
@@ -128,7 +125,7 @@ class AnySetSearch:
         return spent
 
     def _cycle(self, threads: ThreadPoolExecutor, control: Control) -> tuple[Way, float]:
-        """Try one way on every thread. Return the way and the seconds to count for it."""
+        """Draw a way to find a split, and try it on all threads. Return the way and the seconds that count as spent."""
         began = control.elapsed_s
         choose = np.random.default_rng((self.effort.seed, self._cycles))
         self._cycles += 1

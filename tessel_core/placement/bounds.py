@@ -6,7 +6,8 @@ There are four arguments. Each also holds for the forward and the backward part 
 - Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`).
 - If there are more groups than devices, some device has several groups. The least load of a device with given groups is
   a minimum cut too (`pigeonhole_bound`).
-- The devices together do all the work and pay for the cuts that go with it (`work_and_cut_bound`).
+- The devices together do all the work, and so much work on each device makes it pay for some cuts
+  (`work_and_cut_bound`).
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def best_of(chains: Chains, most_ideals: int, control: Control, known: Split | N
 def best_in_orders(
     pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Split | None = None
 ) -> Best:
-    """Return the best of `known` and the chains along some orders. The bound holds for all chains."""
+    """Return the best of `known` and the chains along `orders`. Its bound holds for chains along any order."""
     return _best_along(Chains(pipeline), orders, control, known)
 
 

@@ -157,7 +157,7 @@ class LayoutModel:
         self._model.add(kept == cp_model.LinearExpr.sum(held))
 
     def _load_at(self, place: int) -> cp_model.LinearExprT:
-        """sum over k of time[k] * count[k, p] + sum over e of cost[e] * [p has some groups of net e, but not all]."""
+        """The load of place p: sum of time[k] * count[k, p] over kinds k + sum of cost[e] over nets e that p cuts."""
         task = self._task
         terms: list[cp_model.LinearExprT] = [
             self._in_units(task.time[place, members[0]]) * self._count[k, place]

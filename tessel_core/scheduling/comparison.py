@@ -193,7 +193,8 @@ def _with_equal_samples(pair: Pair, plan: MicroBatchPlan, micro_batches: int) ->
         samples = micro_batches * plan.samples
         count, rest = divmod(samples, pair.plan.samples)
         if rest:
-            why = f"has {pair.plan.samples} samples per micro-batch, and {samples} is not a multiple of that"
+            each = pair.plan.samples
+            why = f"has {each} samples per micro-batch, which do not divide the {samples} samples to compare"
             raise InputError(f"plan {pair.plan.name}", why)
     if isinstance(pair, Question):
         return replace(pair, micro_batches=count)

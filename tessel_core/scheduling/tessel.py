@@ -57,7 +57,14 @@ class TesselConfig:
     )
     time_limit: float = option(20.0, Option("Time limit", "For the whole search.", 0.1, 3600, "s"))
     polish: float = option(
-        1.0, Option("Polish", "Longest time to shorten warmup and cooldown after both phases.", 0, 3600, "s")
+        1.0,
+        Option(
+            "Polish",
+            "Longest time to shorten warmup and cooldown further, once a complete schedule is found.",
+            0,
+            3600,
+            "s",
+        ),
     )
     workers: int = option(2, Option("Workers", "Solver threads. With 1, the same seed gives the same answer.", 1, 64))
     seed: int = option(0, Option("Seed", "Seed of the solver's random choices.", 0, 2**31 - 1))

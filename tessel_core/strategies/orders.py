@@ -168,10 +168,11 @@ def stage_order(
     return report.solution
 
 
-def chain_schedulers() -> tuple[str, ...]:
-    """Return the names of the schedulers that can order one or two stages per device.
+def chain_schedulers(stages_per_device: tuple[int, ...] = (1, 2), copies: int = 2) -> tuple[str, ...]:
+    """Return the names of the schedulers that can order one of these numbers of stages per device.
 
-    The default scheduler comes first.
+    They need at most `copies` copies of the network. The default scheduler comes first.
     """
-    suiting = [name for name in SCHEDULERS if any(stage_form(name, 2, 4, several) for several in (1, 2))]
+    forms = {name: [stage_form(name, 2, 4, several) for several in stages_per_device] for name in SCHEDULERS}
+    suiting = [name for name, of in forms.items() if any(form and form.copies <= copies for form in of)]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -29,7 +30,7 @@ from tessel_core.strategies.estimates import Estimates
 from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import MAX_CONFIGURATIONS
-from tessel_core.strategies.orders import usual_order
+from tessel_core.strategies.orders import chain_schedulers, usual_order
 from tessel_core.strategies.ranks import RankOrder
 from tessel_core.strategies.rates import StepRates, step_rates
 from tessel_core.strategies.strategy import CanBeShared, Semantics, Strategy, can_be_shared, why_not
@@ -58,7 +59,7 @@ class SearchRanges:
     """Values to try for each field of `Strategy`. For an empty range, values are chosen from the network and the
     cluster.
 
-    Raises InputError for a value below 1, or below 0 for `zero`.
+    Raises InputError for a value below 1, or below 0 for `zero`, and for other orders than the searchable ones.
     """
 
     tensor: tuple[int, ...] = ()
@@ -71,7 +72,7 @@ class SearchRanges:
     zero: tuple[int, ...] = (1, 2, 3)
     """Stages of ZeRO. Strategies with a single replica always have stage 0."""
     schedule: tuple[str, ...] = (FAST_ORDER,)
-    """Orders for pipelines with one stage per device.
+    """Orders for pipelines with one stage per device, from `searchable_orders`.
 
     Pipelines with several stages per device always use interleaved 1F1B.
     """
@@ -88,6 +89,9 @@ class SearchRanges:
             least = int(each.name != "zero")
             if numbers and min(numbers) < least:
                 raise InputError(each.name.replace("_", "-"), f"must be at least {least}, got {min(numbers)}")
+        other = [name for name in self.schedule if name not in searchable_orders()]
+        if other:
+            raise InputError("schedule", f"{other[0]} is none of these orders: {', '.join(searchable_orders())}")
 
     def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
         """Return the ranges with default values for the empty ones."""
@@ -106,6 +110,12 @@ class SearchRanges:
     def without_training(self) -> SearchRanges:
         """Return the ranges for inference, without recomputation and ZeRO."""
         return replace(self, recompute=(Recompute.NONE,), zero=(0,))
+
+
+@cache
+def searchable_orders() -> tuple[str, ...]:
+    """Return the names of schedules for one stage per device that need no second copy of the network."""
+    return chain_schedulers((1,), copies=1)
 
 
 def divisors(number: int) -> tuple[int, ...]:

@@ -396,7 +396,7 @@ def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:
         assert rows[pair]["Time per sample (ms)"] > 138.7 / 4
     assert "gpt-6.7b-sharded-4 has 0.663 % more work per sample than gpt-6.7b-v-4" in captions(tab)
     tab.choose("Micro-batches", 7)
-    assert tab.says("has 4 samples per micro-batch, and 14 is not a multiple of that")
+    assert tab.says("has 4 samples per micro-batch, which do not divide the 14 samples")
     assert tab.work.comparison.pairs == pairs
     tab.choose("Devices", 1).press("Compare all")
     assert tab.says("Devices: must be between 2 and 64, got 1")

@@ -22,7 +22,7 @@ def own_slides() -> None:
     if not work.slides:
         st.info(_EMPTY, icon=":material/slideshow:")
         return
-    about = "Slides are saved with this workspace and in its file."
+    about = "Slides are saved with this workspace, and are in the file that its **Export** downloads."
     show_slides("own", OwnDeckQuestion(work.name, work.slides), len(work.slides), about)
     with st.expander("Edit text and order"):
         for at, slide in enumerate(work.slides):

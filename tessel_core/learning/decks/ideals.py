@@ -87,7 +87,8 @@ DECK = Deck(
             (
                 "An ideal is a set that contains, with each operator, all its predecessors. Pipelines can only be cut "
                 "at ideals.",
-                "Of {subsets} sets of operators, {ideals} are ideals; the circles say how many operators they hold.",
+                "Of {subsets} sets of operators, {ideals} are ideals. Each circle is an ideal, with its number of "
+                "operators.",
                 "An arrow adds one operator.",
             ),
             picture=lambda: lattice_picture(lattice()),

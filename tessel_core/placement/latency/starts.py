@@ -12,7 +12,7 @@ from tessel_core.placement.latency.sequential import sequential_splits
 from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 _FEW_IDEALS = 4_000
-"""Number of ideals for which the sequential program takes a second. With more it takes up to half a minute."""
+"""Number of ideals for which the dynamic program takes a second. With more it takes up to half a minute."""
 
 
 def best_start(task: LatencyTask, most_ideals: int, seed: int, control: Control) -> Slots | None:

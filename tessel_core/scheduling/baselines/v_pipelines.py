@@ -107,7 +107,7 @@ def _zb_v_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[
 
 
 def _blocks(chain: Chain, device: int, micro_batches: int) -> list[int]:
-    """Return the sequence of blocks of a device for at least 2p - 1 micro-batches.
+    """Return the blocks of a device in their order. `micro_batches` is at least 2p - 1 on p devices.
 
     Local names such as f0 end in the chunk: 0 is on the way down, and 1 is on the way up.
     """

@@ -459,7 +459,7 @@ def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) ->
 
 @inlined
 def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, one: int, other: int) -> bool:
-    """Return whether the beginning after step `one` is at least as good as the one after step `other`.
+    """Return whether every completion of the beginning after step `other` also completes the one after step `one`.
 
     Then every completion of the latter also completes the former. This holds if the same pinned runs come before both,
     and if all runs for which later runs may wait end no later after `one` than after `other`. Ends before the clock of

@@ -372,7 +372,7 @@ def _may_reverse(tables: Tables, circles: Circles, early: int, late: int) -> boo
 
 @compiled
 def _reverse(tables: Tables, circles: Circles, timing: Timing, early: int, late: int) -> None:
-    """Move the run at stop `late` right before the one at `early`, on all shared devices."""
+    """Move the run at stop `late` right before its neighbour at stop `early`, on all devices that both occupy."""
     places = tables.place_device.size
     b, c = tables.place_block[early % places], tables.place_block[late % places]
     following, preceding, height, held = circles

@@ -155,7 +155,7 @@ def _arcs(plan: MicroBatchPlan, repetend: Repetend) -> list[tuple[int, int, int,
 def earliest_starts(
     nodes: int, source: IntColumn, target: IntColumn, length: IntColumn, control: Control | None = None
 ) -> tuple[IntColumn, list[int] | None]:
-    """Return the least starts from 0 on that meet start(target) >= start(source) + length, and a list of arcs.
+    """Return the least starts from 0 on that meet start(target) >= start(source) + length, and an empty list.
 
     The arcs form a positive cycle, so no starts meet the condition. The list is empty if there is no such cycle, and
     None if the control stopped the search. The method is Bellman-Ford.
