@@ -1,4 +1,4 @@
-"""Beam search around pinned runs: its exclusions are correct, and a wide beam finds a solution from either end."""
+"""Searches around pinned runs: what beams and literals exclude is impossible, and they find what they have room for."""
 
 from __future__ import annotations
 
@@ -76,6 +76,14 @@ def least(plan: MicroBatchPlan, starts: IntColumn, pinned: dict[Run, int], order
     return int((found + [block.duration for block in plan.blocks]).max())
 
 
+def within(
+    plan: MicroBatchPlan, micro_batches: int, horizon: int, pinned: dict[Run, int], orders: list[tuple[Run, Run]]
+) -> Verdict:
+    """Ask the model with literals for the order of runs for any schedule that ends by `horizon`."""
+    model = RunsModel(plan, micro_batches, horizon, pinned=pinned, orders=orders).with_order_literals()
+    return ask(model.cp, Effort(20.0, 1, 0, relaxation=False), Control(), presolve=False).verdict
+
+
 def outcomes(search: BeamSearch, limit: int, width: int = WIDTH) -> tuple[BeamResult, BeamResult]:
     return (
         search.search(width, limit, 0, lambda: False),
@@ -97,6 +105,8 @@ def test_what_a_beam_excludes_is_impossible_and_what_it_has_room_for_it_finds(se
     orders = sorted({pair for line in lines for pair in pairwise(line)}) if by_order else []
     pinned = {} if by_order else {(b, m): int(starts[m, b]) for b, m in by_start}
     length, search = least(plan, starts, pinned, orders), BeamSearch(plan, micro_batches, pinned, orders)
+    assert within(plan, micro_batches, length, pinned, orders) is Verdict.PROVED
+    assert within(plan, micro_batches, length - 1, pinned, orders) is Verdict.IMPOSSIBLE
     for outcome in outcomes(search, length - 1):
         assert outcome.starts is None
         assert outcome.excluded

@@ -85,8 +85,8 @@ class Runs:
         if not literals.add(devices):
             return
         for d, s in product(devices, self.special):
-            for acquire, release, count in at_once_on(self.plan, d):
-                for first, last in zip(self.alike, self.alike[max(0, count - 1) :], strict=False):
+            for acquire, release, most in at_once_on(self.plan, d):
+                for first, last in zip(self.alike, self.alike[max(0, most - 1) :], strict=False):
                     orders = (release, first), (acquire, last), (release, s), (acquire, s)
                     freed, opens, frees, waits = orders
                     pairs = (freed, opens), (frees, opens), (freed, waits)
@@ -101,13 +101,15 @@ class Runs:
             limits = at_once_on(self.plan, d)
             for limit in limits:
                 self.at_most_at_once(limit)
-            most = (min(limit.count, self.micro_batches) * hold.amount for limit, hold in zip(limits, holds, strict=True))
+            most = (
+                min(limit.most, self.micro_batches) * hold.amount for limit, hold in zip(limits, holds, strict=True)
+            )
             if self.special or sum(most) > capacity:
                 self.cumulative(holds, capacity, longest, step(capacity))
 
     def at_most_at_once(self, limit: AtOnce) -> None:
-        """start(acquire, m + count) >= end(release, m), for micro-batches that are alike."""
-        for first, last in zip(self.alike, self.alike[limit.count :], strict=False):
+        """start(acquire, m + most) >= end(release, m), for micro-batches that are alike."""
+        for first, last in zip(self.alike, self.alike[limit.most :], strict=False):
             self.cp.add(self.start[limit.acquire, last] >= self.end((limit.release, first)))
 
     def cumulative(self, holds: Sequence[MemoryInterval], capacity: int, longest: int, step: int = 1) -> None:
