@@ -80,7 +80,8 @@ def within(
     plan: MicroBatchPlan, micro_batches: int, horizon: int, pinned: dict[Run, int], orders: list[tuple[Run, Run]]
 ) -> Verdict:
     """Ask the model with literals for the order of runs for any schedule that ends by `horizon`."""
-    model = RunsModel(plan, micro_batches, horizon, pinned=pinned, orders=orders).with_order_literals()
+    model = RunsModel(plan, micro_batches, horizon, pinned=pinned, orders=orders)
+    model.add_order_literals()
     return ask(model.cp, Effort(20.0, 1, 0, relaxation=False), Control(), presolve=False).verdict
 
 

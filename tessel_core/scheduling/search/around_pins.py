@@ -19,8 +19,8 @@ _MAX_NARROW_WIDTH = 300
 """Beams that are wider than this may prove a bound."""
 _MAX_GAP_FOR_PROOF = 100
 """If bound and incumbent are at most this many ticks apart, wide beams look for a schedule halfway between them."""
-_HORIZON_S = 2.0
-"""Time limit in seconds of the first horizons."""
+_HORIZON_S = 8.0
+"""Time limit in seconds of the first horizons. Eight V-shaped stages with 32 micro-batches need this long."""
 
 
 class _Beam(NamedTuple):
@@ -100,23 +100,28 @@ class AroundPins:
 
     def _next_horizon(self) -> Task:
         incumbent, horizons = self.incumbent, self._horizons.pop(0)
-        horizon = horizons.next_horizon(incumbent.bound, incumbent.makespan)
+        bound, horizon = incumbent.bound, horizons.next_horizon(incumbent.bound, incumbent.makespan)
         model = RunsModel(incumbent.plan, incumbent.micro_batches, horizon, pinned=self._pinned, orders=self._orders)
         self._asking += 1
 
         def work() -> Answer:
-            effort = self.effort.within(horizons.seconds)
-            return ask(model.with_order_literals().cp, effort, self.control, presolve=False)
+            literals = model.add_order_literals()
+            if literals:  # then CP-SAT also proves bounds within the horizon
+                model.minimise_makespan(bound)
+            return ask(model.cp, self.effort.within(horizons.seconds), self.control, presolve=not literals)
 
         def finish(answer: Answer) -> None:
             self._asking -= 1
             self._left_s -= answer.counted_seconds
+            starts, least = None, bound
             if answer.verdict.found:
                 starts = compacted_around(incumbent.plan, model.starts(answer), self._pinned, self._orders)
-                improved = incumbent.offer(starts, "horizon")
-            else:
-                improved = answer.verdict is Verdict.IMPOSSIBLE and incumbent.raise_bound(horizon + 1, "horizon")
-            horizons.learn(improved)
+            if answer.verdict is Verdict.IMPOSSIBLE:
+                least = horizon + 1
+            elif model.cp.has_objective() and answer.asked and answer.bound > bound:
+                least = min(round(answer.bound), horizon + 1)
+            shorter = incumbent.offer(starts, "horizon")
+            horizons.learn(incumbent.raise_bound(min(least, incumbent.makespan), "horizon") or shorter)
             self._horizons.append(horizons)
 
         return Task(work, finish)

@@ -67,8 +67,10 @@ class Runs:
                 for m in range(self.micro_batches)
             )
 
-    def order_literals(self, devices: Collection[int], windows: Windows, pinned: Mapping[Run, int]) -> None:
+    def order_literals(self, devices: Collection[int], windows: Windows, pinned: Mapping[Run, int]) -> bool:
         """Add literals for the order of runs on the devices, within the windows of the micro-batches that are alike.
+
+        Return False, and add none, if there would be too many.
 
         With at most c micro-batches at once, each special one s takes the place of one that is alike: if the release of
         m ends after the acquire of m + c - 1 starts, then s releases before that acquire, or acquires after that
@@ -83,7 +85,7 @@ class Runs:
             around |= {(b, m): (windows.earliest[i][b], windows.latest[i][b]) for b, n in self.start if n == m}
         literals = OrderLiterals(self.cp, self.plan, self.start, self.duration, around, self.alike)
         if not literals.add(devices):
-            return
+            return False
         for d, s in product(devices, self.special):
             for acquire, release, most in at_once_on(self.plan, d):
                 for first, last in zip(self.alike, self.alike[max(0, most - 1) :], strict=False):
@@ -91,6 +93,7 @@ class Runs:
                     freed, opens, frees, waits = orders
                     pairs = (freed, opens), (frees, opens), (freed, waits)
                     self.cp.add_bool_or([literals.before(*pair) for pair in pairs])
+        return True
 
     def memory(self, devices: Iterable[int], longest: int, step: Callable[[int], int] = lambda _: 1) -> None:
         """The memory held is at most the capacity. Counts of micro-batches say so if only one of them is special."""
@@ -161,15 +164,14 @@ class RunsModel(Runs):
         if insertable:
             self._insertable()
 
-    def with_order_literals(self) -> RunsModel:
-        """Add literals for the order of runs, which help only if the horizon is near the least makespan.
+    def add_order_literals(self) -> bool:
+        """Add literals for the order of runs. Return False, and add none, if there would be too many.
 
-        They cannot be combined with a tie or a mirror.
+        They help only if the horizon is near the least makespan, and cannot be combined with a tie or a mirror.
         """
         devices = range(len(self.plan.devices))
         within = windows(self.plan, len(self.alike), self.horizon, frozenset(devices), self.duration)
-        self.order_literals(devices, within, self.pinned)
-        return self
+        return self.order_literals(devices, within, self.pinned)
 
     def _declare_starts(self) -> None:
         heads, tails = path_lengths(self.plan)
