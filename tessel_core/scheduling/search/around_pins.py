@@ -101,21 +101,24 @@ class AroundPins:
     def _next_horizon(self) -> Task:
         incumbent, horizons = self.incumbent, self._horizons.pop(0)
         bound, horizon = incumbent.bound, horizons.next_horizon(incumbent.bound, incumbent.makespan)
-        model = RunsModel(incumbent.plan, incumbent.micro_batches, horizon, pinned=self._pinned, orders=self._orders)
+        plan, pinned, orders = incumbent.plan, self._pinned, self._orders
         self._asking += 1
 
-        def work() -> Answer:
+        def work() -> tuple[RunsModel, Answer]:
+            model = RunsModel(plan, incumbent.micro_batches, horizon, pinned=pinned, orders=orders)
             literals = model.add_order_literals()
             if literals:  # then CP-SAT also proves bounds within the horizon
                 model.minimise_makespan(bound)
-            return ask(model.cp, self.effort.within(horizons.seconds), self.control, presolve=not literals)
+            effort = self.effort.within(horizons.seconds)
+            return model, ask(model.cp, effort, self.control, presolve=not literals)
 
-        def finish(answer: Answer) -> None:
+        def finish(asked: tuple[RunsModel, Answer]) -> None:
+            model, answer = asked
             self._asking -= 1
             self._left_s -= answer.counted_seconds
             starts, least = None, bound
             if answer.verdict.found:
-                starts = compacted_around(incumbent.plan, model.starts(answer), self._pinned, self._orders)
+                starts = compacted_around(plan, model.starts(answer), pinned, orders)
             if answer.verdict is Verdict.IMPOSSIBLE:
                 least = horizon + 1
             elif model.cp.has_objective() and answer.asked and answer.bound > bound:

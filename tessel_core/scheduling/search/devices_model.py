@@ -90,8 +90,8 @@ def schedule_within(
     """Ask for a schedule of at most `makespan` ticks, and return the verdict with it.
 
     Fine costs are rounded down to quanta, and the order is then timed exactly. So the schedule may be a few quanta
-    longer. With a hard horizon, memory as precedences and no linear relaxations, one worker of CP-SAT answers in
-    seconds for hundreds of runs. A model that minimises the makespan finds and proves less in minutes.
+    longer. With a hard horizon, memory as precedences, literals for orders and no linear relaxations, one worker of
+    CP-SAT answers in seconds for hundreds of runs.
     """
     devices = frozenset(range(len(plan.devices)))
     if micro_batches * len(plan.blocks) > MAX_RUNS:
