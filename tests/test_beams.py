@@ -1,4 +1,4 @@
-"""Beam search around pinned runs: its exclusions are correct, and a wide beam finds a solution from either end."""
+"""Searches around pinned runs: what beams and literals exclude is impossible, and they find what they have room for."""
 
 from __future__ import annotations
 
@@ -76,6 +76,15 @@ def least(plan: MicroBatchPlan, starts: IntColumn, pinned: dict[Run, int], order
     return int((found + [block.duration for block in plan.blocks]).max())
 
 
+def within(
+    plan: MicroBatchPlan, micro_batches: int, horizon: int, pinned: dict[Run, int], orders: list[tuple[Run, Run]]
+) -> Verdict:
+    """Ask the model with literals for the order of runs for any schedule that ends by `horizon`."""
+    model = RunsModel(plan, micro_batches, horizon, pinned=pinned, orders=orders)
+    model.add_order_literals()
+    return ask(model.cp, Effort(20.0, 1, 0, relaxation=False), Control(), presolve=False).verdict
+
+
 def outcomes(search: BeamSearch, limit: int, width: int = WIDTH) -> tuple[BeamResult, BeamResult]:
     return (
         search.search(width, limit, 0, lambda: False),
@@ -97,6 +106,7 @@ def test_what_a_beam_excludes_is_impossible_and_what_it_has_room_for_it_finds(se
     orders = sorted({pair for line in lines for pair in pairwise(line)}) if by_order else []
     pinned = {} if by_order else {(b, m): int(starts[m, b]) for b, m in by_start}
     length, search = least(plan, starts, pinned, orders), BeamSearch(plan, micro_batches, pinned, orders)
+    assert within(plan, micro_batches, length, pinned, orders) is Verdict.PROVED
     for outcome in outcomes(search, length - 1):
         assert outcome.starts is None
         assert outcome.excluded
@@ -109,6 +119,35 @@ def test_what_a_beam_excludes_is_impossible_and_what_it_has_room_for_it_finds(se
         assert (np.diff(outcome.starts[alike], axis=0) > 0).all(), "micro-batches that are alike come in order"
         ends = {run: int(outcome.starts[run[1], run[0]]) + plan.blocks[run[0]].duration for run in runs}
         assert all(outcome.starts[second[1], second[0]] >= ends[first] for first, second in orders)
+
+
+def any_v_plan(chance: random.Random) -> MicroBatchPlan:
+    """Return a V-shaped plan of two or three devices with tight memory."""
+    devices, held = chance.choice((2, 3)), chance.choice((1, 2))
+    blocks = [Block(f"F{d}", BlockKind.FORWARD, (d,), chance.randint(1, 3), held) for d in range(devices)]
+    blocks += [Block(f"B{d}", BlockKind.BACKWARD, (d,), chance.randint(1, 5), -held) for d in reversed(range(devices))]
+    arcs = tuple(Dependency(a.name, b.name, chance.choice((0, 0, 1))) for a, b in pairwise(blocks))
+    rooms = [held * chance.choice((1, 2, 3)) + chance.randrange(held) for _ in range(devices)]
+    return MicroBatchPlan(
+        "any-v", tuple(PlanDevice(f"gpu{d}", room) for d, room in enumerate(rooms)), tuple(blocks), arcs
+    )
+
+
+@pytest.mark.parametrize("seed", range(examples(200)))
+@pytest.mark.parametrize("special", [0, 1, 2])
+def test_literals_exclude_all_horizons_below_the_optimum_and_no_others(seed: int, special: int) -> None:
+    chance = random.Random(seed)
+    plan, micro_batches = any_v_plan(chance), chance.choice((4, 5, 6))
+    starts = any_schedule_of(plan, micro_batches, chance)
+    pinned = {
+        (b, m): int(starts[m, b])
+        for m in chance.sample(range(micro_batches), special)
+        for b in range(len(plan.blocks))
+        if special == 1 or chance.random() < 0.7
+    }
+    length = least(plan, starts, pinned, [])
+    assert within(plan, micro_batches, length, pinned, []) is Verdict.PROVED
+    assert within(plan, micro_batches, length - 1, pinned, []) is Verdict.IMPOSSIBLE
 
 
 def test_a_beam_that_had_to_drop_something_excludes_nothing() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import insist
 from tessel_core.scheduling.bounds import makespan_bound
@@ -23,21 +23,16 @@ from tessel_core.scheduling.structure import path_lengths
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
-    from tessel_core.scheduling.search.beam_search import BeamResult
-    from tessel_core.scheduling.search.runs_model import RunsModel
 
 BY_HAND = "hand"
 """Name of the solver in reports on schedules that were changed by hand."""
 _MAX_FREE_RUNS = 4_000
 """Largest number of free runs in one model."""
-_MAX_PRESOLVED_RUNS = 1_000
-"""Larger models are solved without presolve and linear relaxations, which take longer than they gain."""
 _LOADING_SHARE = 0.25
-"""Longest wait for the compiled kernels of the beam search, as a fraction of the time limit."""
-_MAX_NARROW_WIDTH = 300
-"""Beams of at most this width only look for a shorter schedule. Wider beams may also prove a bound."""
-_MAX_GAP_FOR_PROOF = 100
-"""If bound and incumbent are at most this many ticks apart, wide beams look for a schedule halfway between them."""
+"""Fraction of the time limit for which beams wait until their kernels are compiled.
+
+Horizons need no kernels.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +59,6 @@ class _FromZero(Incumbent):
     def length(self, starts: IntColumn) -> int:
         """Return the ticks from 0 to the last end."""
         return int((starts + [block.duration for block in self.plan.blocks]).max())
-
-
-class _Beam(NamedTuple):
-    """Inputs of a beam search for a schedule that ends by `limit` ticks."""
-
-    width: int
-    backwards: bool
-    limit: int
 
 
 @dataclass(frozen=True)
@@ -120,62 +107,18 @@ class Finish:
         return Completion(replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=history), bound)
 
     def _completed(self, starts: IntColumn, effort: Effort, control: Control) -> tuple[IntColumn, int]:
-        """Return the starts of the best schedule, shaped (micro-batches, blocks), and the lower bound in ticks.
-
-        Beams run first, then one model of all free runs.
-        """
-        from tessel_core.scheduling.search.runs_model import minimise_from
-
-        bound = self._bound()
-        incumbent = _FromZero(self.plan, starts, bound, control, BY_HAND)
-        self._beams(incumbent, control)
-        if not incumbent.proved and not control.stopped:
-            small = starts.size <= _MAX_PRESOLVED_RUNS
-            model, effort = self._model(incumbent.makespan), replace(effort, relaxation=small)
-
-            def report(objective: int, least: float) -> None:
-                control.report(MAKESPAN, objective, max(bound, int(least)), "around the pins")
-
-            minimise_from(incumbent, model, effort, control, "around the pins", presolve=small, on_solution=report)
-        return incumbent.starts, incumbent.bound
-
-    def _beams(self, incumbent: Incumbent, control: Control) -> None:
-        """Run wider and wider beams, forward from the start and backward from the end of the schedule.
-
-        Each beam looks for a schedule that is shorter than the incumbent. Narrow beams find one quickly. Wide beams may
-        prove that there is none.
-        """
+        """Return the starts of the best schedule, shaped (micro-batches, blocks), and the lower bound in ticks."""
         from tessel_core.scheduling.kernels.warm import warm_in_time
-        from tessel_core.scheduling.search.beam_search import BeamSearch
+        from tessel_core.scheduling.search.around_pins import AroundPins
 
-        if incumbent.proved or not warm_in_time(control.part(_LOADING_SHARE * self.time_limit)):
-            return
-        search = BeamSearch(self.plan, len(self.starts), self._pinned_starts, self._orders)
-        left = [(width, backwards) for width in search.widths for backwards in (False, True)]
-
-        def run(beam: _Beam) -> BeamResult:
-            def settled() -> bool:
-                return control.stopped or not incumbent.bound <= beam.limit < incumbent.makespan
-
-            if beam.backwards:
-                return search.search_backwards(beam.width, beam.limit, settled)
-            return search.search(beam.width, beam.limit, 0, settled)
-
-        def take() -> _Beam | None:
-            if not left or incumbent.proved:
-                return None
-            width, backwards = left.pop(0)
-            shorter = incumbent.makespan - 1
-            near = width > _MAX_NARROW_WIDTH and shorter - incumbent.bound <= _MAX_GAP_FOR_PROOF
-            return _Beam(width, backwards, (incumbent.bound + shorter) // 2 if near else shorter)
-
-        def finish(beam: _Beam, outcome: BeamResult) -> None:
-            if outcome.excluded:
-                incumbent.raise_bound(beam.limit + 1, "beam")
-            if incumbent.offer(outcome.starts, "beam") or outcome.excluded:
-                left.insert(0, (beam.width, beam.backwards))
-
-        work_off(self.workers, take, run, finish, control)
+        incumbent = _FromZero(self.plan, starts, self._bound(), control, BY_HAND)
+        if not incumbent.proved:
+            warm = warm_in_time(control.part(_LOADING_SHARE * self.time_limit))
+            tasks = AroundPins(incumbent, self._pinned_starts, self._orders, effort, control, beams=warm)
+            work_off(
+                self.workers, tasks.next_task, lambda task: task.work(), lambda task, found: task.finish(found), control
+            )
+        return incumbent.starts, incumbent.bound
 
     @property
     def _pinned_starts(self) -> dict[Run, int]:
@@ -189,11 +132,6 @@ class Finish:
             return []
         lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())
         return sorted({pair for line in lines for pair in pairwise(line)})
-
-    def _model(self, horizon: int) -> RunsModel:
-        from tessel_core.scheduling.search.runs_model import RunsModel
-
-        return RunsModel(self.plan, len(self.starts), horizon, pinned=self._pinned_starts, orders=self._orders)
 
     def _pinned_on(self) -> list[list[Run]]:
         """Return the pinned runs of each device."""

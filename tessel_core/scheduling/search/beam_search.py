@@ -14,6 +14,7 @@ from tessel_core.rules import check_schedule
 from tessel_core.scheduling.kernels.beams import Beam, Pins, Scratch, Steps, Ways, next_steps, take_steps, undominated
 from tessel_core.scheduling.kernels.tables import UNLIMITED, backwards, column, rows, tables_of
 from tessel_core.scheduling.order import Run
+from tessel_core.scheduling.search.timing import compacted_around
 from tessel_core.scheduling.structure import path_lengths
 
 WIDTHS = (30, 100, 300, 1_000, 3_000, 10_000)
@@ -106,19 +107,7 @@ class BeamSearch:
             return outcome
         starts, alike = limit - outcome.starts - self._tables.duration, self._pins.alike
         starts[alike] = starts[alike[::-1]]  # reversed time also reverses the order of micro-batches
-        return BeamResult(self._earliest(starts))
-
-    def _earliest(self, starts: IntColumn) -> IntColumn:
-        """Return the earliest starts, shaped like `starts`, that the pins and the order of `starts` allow."""
-        earliest, busy = np.zeros_like(starts), [0] * len(self.plan.devices)
-        for m, b in (divmod(int(run), len(self.plan.blocks)) for run in np.argsort(starts, axis=None, kind="stable")):
-            on = self.plan.blocks[b].devices
-            ready = [earliest[m, a] + self._duration(a) + lag for a, lag in self.plan.predecessors[b]]
-            ready += [earliest[n, a] + self._duration(a) for (a, n), second in self._orders if second == (b, m)]
-            earliest[m, b] = max([self._pinned.get((b, m), 0), *ready, *(busy[d] for d in on)])
-            for d in on:
-                busy[d] = earliest[m, b] + self._duration(b)
-        return earliest
+        return BeamResult(compacted_around(self.plan, starts, self._pinned, self._orders))
 
     def _beginning(self, width: int) -> Beam:
         blocks, devices, runs = (

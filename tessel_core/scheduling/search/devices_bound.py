@@ -126,7 +126,7 @@ def _excluded(
     unanswered = 0
     while unanswered < _MAX_UNANSWERED and (possible - least) * _MIN_GAP_DIVISOR > possible and not control.stopped:
         target = (least + possible) // 2
-        model = DevicesModel(plan, micro_batches, frozenset(devices), quantum, target // quantum)
+        model = DevicesModel(plan, micro_batches, frozenset(devices), quantum, target // quantum).with_order_literals()
         answer = ask(model.cp, effort, control)
         if answer.verdict is Verdict.IMPOSSIBLE:
             least = max(least, (target // quantum + 1) * quantum)

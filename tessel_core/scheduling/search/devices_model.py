@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.rules import check_schedule
+from tessel_core.scheduling.search.order_literals import windows
 from tessel_core.scheduling.search.runs_model import Runs
 from tessel_core.scheduling.search.timing import compacted
-from tessel_core.scheduling.structure import least_held, longest_from, memory_intervals_on, path_lengths
+from tessel_core.scheduling.structure import longest_from, path_lengths
 
 MAX_RUNS = 3_000
 """Largest number of runs in a model. Larger models react too late to a cancel."""
@@ -45,22 +47,26 @@ class DevicesModel(Runs):
         self.devices, self.quantum = devices, quantum
         self.kept = [b for b, block in enumerate(plan.blocks) if devices.intersection(block.devices)]
         self._declare(horizon)
-        self.micro_batches_in_order(self.kept, range(self.micro_batches))
+        self.micro_batches_in_order(self.kept)
         self._dependencies()
         self.no_overlap(devices)
-        self._memory()
+        # Amounts and capacity are divided by one step and rounded down, so every valid schedule still fits.
+        self.memory(devices, 2**40, lambda capacity: max(1, capacity // _MEMORY_STEPS))
+
+    def with_order_literals(self) -> DevicesModel:
+        """Add literals for the order of runs, which help only if the horizon is near the least makespan."""
+        self.order_literals(self.devices, self.windows, {})
+        return self
 
     def _declare(self, horizon: int) -> None:
-        """A run starts after its head, and its tail ends by the horizon.
-
-        The head of a block is the longest path to its start. The tail is the longest path from its start to the end of
-        the micro-batch. Both are paths in the whole plan.
-        """
-        heads, self.tails = path_lengths(self.plan, self.quantum)
-        for b in self.kept:
-            for m in range(self.micro_batches):
-                self.start[b, m] = self.cp.new_int_var(heads[b], max(heads[b], horizon - self.tails[b]), "")
-            self.cp.add(self.start[b, self.micro_batches - 1] <= horizon - self.tails[b])
+        """A run starts in its window. A model whose windows are empty has no solution."""
+        _, self.tails = path_lengths(self.plan, self.quantum)
+        self.windows = windows(self.plan, self.micro_batches, horizon, self.devices, self.duration, self.quantum)
+        for b, m in product(self.kept, range(self.micro_batches)):
+            earliest, latest = self.windows.earliest[m][b], self.windows.latest[m][b]
+            self.start[b, m] = self.cp.new_int_var(earliest, max(earliest, latest), "")
+            if latest < earliest:
+                self.cp.add(self.start[b, m] <= latest)
 
     def _dependencies(self) -> None:
         """start(j, m) >= end(i, m) + the longest path from i to j over blocks of other devices."""
@@ -70,23 +76,6 @@ class DevicesModel(Runs):
             for j in sorted(kept.intersection(paths)):
                 for m in range(self.micro_batches):
                     self.cp.add(self.start[j, m] >= self.end((i, m)) + paths[j])
-
-    def _memory(self) -> None:
-        """The memory held is at most the capacity.
-
-        If each micro-batch holds at least v from the start of a to the end of r, at most capacity // v do so at once.
-        """
-        for d in self.devices:
-            capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
-            if capacity is None:
-                continue
-            at_once = {(hold.acquire, hold.release): capacity // least_held(self.plan, d, hold) for hold in holds}
-            for (acquire, release), count in at_once.items():
-                self.at_most_at_once(acquire, release, count)
-            most = [min(at_once[hold.acquire, hold.release], self.micro_batches) * hold.amount for hold in holds]
-            if sum(most) > capacity:
-                # Amounts and capacity are divided by one step and rounded down, so every valid schedule still fits.
-                self.cumulative(holds, capacity, 2**40, step=max(1, capacity // _MEMORY_STEPS))
 
     def minimise(self, least: int, horizon: int) -> None:
         """Minimise the makespan in quanta, which is at least `least`."""
@@ -102,14 +91,14 @@ def schedule_within(
     """Let CP-SAT search for a schedule of at most `makespan` ticks. Return its verdict, and the schedule or None.
 
     Fine costs are rounded down to quanta, and exact starts are then computed in the same order. So the schedule may be
-    a few quanta longer. With a hard horizon, memory as precedences and no linear relaxations, one worker of CP-SAT
-    answers in seconds for hundreds of runs. A model that minimises the makespan finds and proves less in minutes.
+    a few quanta longer. With a hard horizon, memory as precedences, literals for orders and no linear relaxations, one
+    worker of CP-SAT answers in seconds for hundreds of runs.
     """
     devices = frozenset(range(len(plan.devices)))
     if micro_batches * len(plan.blocks) > MAX_RUNS:
         return Verdict.UNKNOWN, None
     quantum = quantum_of(plan)
-    model = DevicesModel(plan, micro_batches, devices, quantum, makespan // quantum)
+    model = DevicesModel(plan, micro_batches, devices, quantum, makespan // quantum).with_order_literals()
     answer = ask(model.cp, replace(effort, workers=1, relaxation=False), control)
     if not answer.verdict.found:
         return answer.verdict, None

@@ -23,7 +23,8 @@ from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.devices_bound import devices_bound
-from tessel_core.scheduling.search.devices_model import MAX_RUNS, schedule_within
+from tessel_core.scheduling.search.devices_model import MAX_RUNS, quantum_of, schedule_within
+from tessel_core.scheduling.search.horizons import Horizons
 from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.list_search import RULES, ListSearch, lists_by_every_rule
 from tessel_core.scheduling.search.order_search import OrderSearch
@@ -47,7 +48,7 @@ _MAX_MAKESPAN_RATIO = 1.02
 _MAX_STALLED_ORDER_SLICES = 6
 """Drop a tabu search after this many slices without improvement."""
 _HORIZON_S, _DEVICES_S = 1.5, 3.0
-"""Time limits in seconds of one horizon and of the devices bound."""
+"""Time limits in seconds of the first horizons and of the devices bound."""
 _MIN_SUCCESS_RATE = 0.08
 """Least success rate that is assumed when the next kind of task is chosen."""
 _LEARNING_RATE = 0.15
@@ -61,6 +62,8 @@ class _Slice:
     kind: str
     work: Callable[[], Any]
     finish: Callable[[Any], bool]
+    length: float = 1.0
+    """Time that it takes, as a multiple of the usual time of its kind."""
 
 
 @dataclass
@@ -82,8 +85,7 @@ class Portfolio:
         self._chance, self._seed = random.Random(self.effort.seed), self.effort.seed
         self._pays = dict.fromkeys(METHODS, 0.5)
         self._left = max(1, int(self.effort.seconds * SLICES_PER_SECOND))
-        self._reach = 0.5
-        """Distance of the next horizon from the bound, as a fraction of the gap between bound and makespan."""
+        self._horizons = Horizons(_HORIZON_S)
         self._bounded, self._horizon_open = False, True
         self._round_slices = _SLICES_PER_HALVING_ROUND
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
@@ -131,7 +133,7 @@ class Portfolio:
             kind = self._chance.choices(list(weights), list(weights.values()))[0]
             task = METHODS[kind].task(self, control)
             if task is not None:
-                self._left -= METHODS[kind].slices
+                self._left -= int(METHODS[kind].slices * task.length)
                 return task
             del weights[kind]
         return None
@@ -217,22 +219,23 @@ class Portfolio:
         incumbent = self.incumbent
         if incumbent.runs > MAX_RUNS or not self._horizon_open:
             return None
-        gap = incumbent.makespan - 1 - incumbent.bound
-        target = incumbent.bound + int(gap * self._reach)
+        target = self._horizons.next_horizon(incumbent.bound, incumbent.makespan)
         self._horizon_open = False
-        effort = self.effort.within(_HORIZON_S)
+        seconds, quantum = self._horizons.seconds, quantum_of(incumbent.plan)
+        effort = self.effort.within(seconds)
         work = partial(schedule_within, incumbent.plan, incumbent.micro_batches, target, effort, control)
 
         def finish(found: tuple[Verdict, Schedule | None]) -> bool:
             self._horizon_open = True
             verdict, schedule = found
             if verdict is Verdict.IMPOSSIBLE:
-                return incumbent.raise_bound(target + 1, "horizon")
-            if verdict is Verdict.UNKNOWN:  # horizons near the least makespan are hard to decide: try another one next
-                self._reach = self._chance.choice((0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0))
-            return schedule is not None and incumbent.offer(schedule.starts, "horizon")
+                better = incumbent.raise_bound((target // quantum + 1) * quantum, "horizon")
+            else:
+                better = schedule is not None and incumbent.offer(schedule.starts, "horizon")
+            self._horizons.learn(better)
+            return better
 
-        return _Slice("horizon", work, finish)
+        return _Slice("horizon", work, finish, seconds / _HORIZON_S)
 
     def _bound_devices(self, control: Control) -> _Slice | None:
         """Return a task that computes the devices bound. There is only one such task."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.search.incumbent import Incumbent
+from tessel_core.scheduling.search.order_literals import AtOnce, OrderLiterals, Windows, at_once_on, windows
 from tessel_core.scheduling.search.timing import Tie
 from tessel_core.scheduling.structure import MemoryInterval, memory_intervals_on, path_lengths
 
@@ -22,12 +23,21 @@ _MAX_RUNS_AT_ONCE, _SECONDS = 500, 2.0
 """Up to this many runs, one model of all of them is solved for this long. Measured on uneven pipelines of 6 to 16
 stages: 200 runs are proved in a fifth of a second, 300 in about a second, and hardly any above 600."""
 
+NEVER = 2**62
+"""Later than any start."""
+
 
 class Runs:
     """The runs of some blocks, and the constraints that all models share. Starts and durations have the same unit."""
 
-    def __init__(self, plan: MicroBatchPlan, micro_batches: int, duration: Sequence[int]) -> None:
+    def __init__(
+        self, plan: MicroBatchPlan, micro_batches: int, duration: Sequence[int], special: Collection[int] = ()
+    ) -> None:
         self.plan, self.micro_batches, self.duration = plan, micro_batches, duration
+        self.special = special
+        """Micro-batches with a pin or an order."""
+        self.alike = [m for m in range(micro_batches) if m not in special]
+        """Micro-batches whose runs are interchangeable, so that they come in order on each block."""
         self.cp = cp_model.CpModel()
         self.start: dict[Run, cp_model.LinearExpr] = {}
 
@@ -42,10 +52,10 @@ class Runs:
             starts[m, b] = answer.value(start)
         return starts
 
-    def micro_batches_in_order(self, blocks: Iterable[int], alike: Sequence[int]) -> None:
-        """Each block runs the micro-batches `alike` in order, because these runs are interchangeable."""
+    def micro_batches_in_order(self, blocks: Iterable[int]) -> None:
+        """Each block runs the micro-batches that are alike in order, because these runs are interchangeable."""
         for b in blocks:
-            for before, after in pairwise(alike):
+            for before, after in pairwise(self.alike):
                 self.cp.add(self.start[b, after] >= self.end((b, before)))
 
     def no_overlap(self, devices: Iterable[int]) -> None:
@@ -57,10 +67,53 @@ class Runs:
                 for m in range(self.micro_batches)
             )
 
-    def at_most_at_once(self, acquire: int, release: int, count: int) -> None:
-        """At most `count` micro-batches are between two blocks: start(acquire, m + count) >= end(release, m)."""
-        for m in range(count, self.micro_batches):
-            self.cp.add(self.start[acquire, m] >= self.end((release, m - count)))
+    def order_literals(self, devices: Collection[int], windows: Windows, pinned: Mapping[Run, int]) -> bool:
+        """Add literals for the order of runs on the devices, within the windows of the micro-batches that are alike.
+
+        Return False, and add none, if there would be too many.
+
+        With at most c micro-batches at once, each special one s takes the place of one that is alike: if the release of
+        m ends after the acquire of m + c - 1 starts, then s releases before that acquire, or acquires after that
+        release.
+        """
+        around = {}
+        for b, m in self.start:
+            if m in self.special:
+                start = pinned.get((b, m))
+                around[b, m] = (0, NEVER) if start is None else (start, start)
+        for i, m in enumerate(self.alike):
+            around |= {(b, m): (windows.earliest[i][b], windows.latest[i][b]) for b, n in self.start if n == m}
+        literals = OrderLiterals(self.cp, self.plan, self.start, self.duration, around, self.alike)
+        if not literals.add(devices):
+            return False
+        for d, s in product(devices, self.special):
+            for acquire, release, most in at_once_on(self.plan, d):
+                for first, last in zip(self.alike, self.alike[max(0, most - 1) :], strict=False):
+                    orders = (release, first), (acquire, last), (release, s), (acquire, s)
+                    freed, opens, frees, waits = orders
+                    pairs = (freed, opens), (frees, opens), (freed, waits)
+                    self.cp.add_bool_or([literals.before(*pair) for pair in pairs])
+        return True
+
+    def memory(self, devices: Iterable[int], longest: int, step: Callable[[int], int] = lambda _: 1) -> None:
+        """The memory held is at most the capacity. Counts of micro-batches say so if only one of them is special."""
+        for d in devices:
+            capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
+            if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
+                continue
+            limits = at_once_on(self.plan, d)
+            for limit in limits:
+                self.at_most_at_once(limit)
+            most = (
+                min(limit.most, self.micro_batches) * hold.amount for limit, hold in zip(limits, holds, strict=True)
+            )
+            if self.special or sum(most) > capacity:
+                self.cumulative(holds, capacity, longest, step(capacity))
+
+    def at_most_at_once(self, limit: AtOnce) -> None:
+        """start(acquire, m + most) >= end(release, m), for micro-batches that are alike."""
+        for first, last in zip(self.alike, self.alike[limit.most :], strict=False):
+            self.cp.add(self.start[limit.acquire, last] >= self.end((limit.release, first)))
 
     def cumulative(self, holds: Sequence[MemoryInterval], capacity: int, longest: int, step: int = 1) -> None:
         """The memory held from the start of each acquire to the end of its release is at most the capacity.
@@ -97,24 +150,31 @@ class RunsModel(Runs):
         pinned: Mapping[Run, int] | None = None,
         orders: Sequence[tuple[Run, Run]] = (),
     ) -> None:
-        super().__init__(plan, micro_batches, [block.duration for block in plan.blocks])
+        self.pinned = pinned or {}
+        special = sorted({m for _, m in [*self.pinned, *chain.from_iterable(orders)]})
+        super().__init__(plan, micro_batches, [block.duration for block in plan.blocks], special)
         self.horizon, self.tie, self.mirror = horizon, tie, mirror or {}
         self.free: dict[Run, cp_model.IntVar] = {}
-        self.pinned = pinned or {}
-        self.special = {m for _, m in [*self.pinned, *chain.from_iterable(orders)]}
-        """Micro-batches with a pin or an order."""
-        alike = [m for m in range(micro_batches) if m not in self.special]
-        self.last = [*self.special, *alike[-1:]]
+        self.last = [*self.special, *self.alike[-1:]]
         """Micro-batches one of which ends last, so that only they limit the makespan."""
         self._declare_starts()
         self._dependencies()
-        self.micro_batches_in_order((b for b in range(len(plan.blocks)) if b not in self.mirror), alike)
+        self.micro_batches_in_order(b for b in range(len(plan.blocks)) if b not in self.mirror)
         for first, second in orders:
             self.cp.add(self.start[second] >= self.end(first))
         self.no_overlap(self._devices())
-        self._memory()
+        self.memory(self._devices(), horizon)
         if insertable:
             self._insertable()
+
+    def add_order_literals(self) -> bool:
+        """Add literals for the order of runs. Return False, and add none, if there would be too many.
+
+        They help only if the horizon is near the least makespan, and cannot be combined with a tie or a mirror.
+        """
+        devices = range(len(self.plan.devices))
+        within = windows(self.plan, len(self.alike), self.horizon, frozenset(devices), self.duration)
+        return self.order_literals(devices, within, self.pinned)
 
     def _declare_starts(self) -> None:
         heads, tails = path_lengths(self.plan)
@@ -154,20 +214,6 @@ class RunsModel(Runs):
                 seen.add(image)
                 devices.append(d)
         return devices
-
-    def _memory(self) -> None:
-        """The memory held is at most the capacity.
-
-        If a device has only one memory interval, that limits the number of micro-batches between its two blocks.
-        """
-        for d in self._devices():
-            capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
-            if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
-                continue
-            if len(holds) == 1 and not self.special:
-                self.at_most_at_once(holds[0].acquire, holds[0].release, capacity // holds[0].amount)
-            else:
-                self.cumulative(holds, capacity, self.horizon)
 
     def _insertable(self) -> None:
         """The first tied runs of all blocks are near each other, so that periods can be inserted: see `completion`."""

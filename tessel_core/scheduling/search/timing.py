@@ -5,6 +5,7 @@ The memory that devices hold depends on the order only, and not on its timing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -15,7 +16,7 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.order import run_in_order
+from tessel_core.scheduling.order import Run, run_in_order
 
 FINE = 600
 """Periods above this many ticks are first searched on copies of the plan with coarser costs."""
@@ -78,6 +79,28 @@ def compacted(schedule: Schedule) -> IntColumn:
     """
     order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     return run_in_order(schedule.plan, schedule.micro_batches, order)
+
+
+def compacted_around(
+    plan: MicroBatchPlan, starts: IntColumn, pinned: Mapping[Run, int], orders: Sequence[tuple[Run, Run]]
+) -> IntColumn:
+    """Start every run as early as the order on its devices allows, but no pinned run before its pinned start.
+
+    For each pair of runs in `orders`, the second starts after the first has ended. `starts` is shaped (micro-batches,
+    blocks).
+    """
+    earliest, busy = np.zeros_like(starts), [0] * len(plan.devices)
+    first_of: dict[Run, list[Run]] = {}
+    for first, second in orders:
+        first_of.setdefault(second, []).append(first)
+    for m, b in (divmod(int(run), len(plan.blocks)) for run in np.argsort(starts, axis=None, kind="stable")):
+        block = plan.blocks[b]
+        ready = [earliest[m, a] + plan.blocks[a].duration + lag for a, lag in plan.predecessors[b]]
+        ready += [earliest[n, a] + plan.blocks[a].duration for a, n in first_of.get((b, m), ())]
+        earliest[m, b] = max([pinned.get((b, m), 0), *ready, *(busy[d] for d in block.devices)])
+        for d in block.devices:
+            busy[d] = earliest[m, b] + block.duration
+    return earliest
 
 
 def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
