@@ -548,7 +548,7 @@ def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[
         below = float(held[place] - blocks.held[row]), float(held[place])
         for way in (FORWARD, BACKWARD):
             found[way].extend(
-                Joined(each.level + below[way], each.bytes, each.seconds) for each in blocks.joined[row][way]
+                Joined(each.level + below[way], each.bytes, each.price) for each in blocks.joined[row][way]
             )
     return tuple(found[0]), tuple(found[1])
 
