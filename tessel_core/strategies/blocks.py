@@ -258,6 +258,17 @@ class Blocks:
         return np.bincount(self.columns.row, of_weights, len(self.seconds))
 
     @cached_property
+    def table(self) -> Column:
+        """Columns side by side, as `stage_kernels.py` reads them."""
+        columns = self.seconds, self.talks, self.leads, self.onward, self.held[:, None], self.space, self.change
+        return np.hstack(columns)
+
+    @cached_property
+    def makers(self) -> Integers:
+        """The columns `made_by` and `taken_by` side by side."""
+        return np.hstack((self.made_by, self.taken_by))
+
+    @cached_property
     def layers(self) -> PerLayer:
         """The same columns with one row per layer of the whole network."""
         bytes_of = self.by_row(self.columns.bytes)
@@ -608,7 +619,10 @@ class _Simulated:
         """Return the column `ready` of `Blocks`."""
         places = self._structure.weights
         return np.array(
-            [float(self._end[each.ready_at]) - self._run(*each.made_in) if each.ready_at >= 0 else 0.0 for each in places]
+            [
+                float(self._end[each.ready_at]) - self._run(*each.made_in) if each.ready_at >= 0 else 0.0
+                for each in places
+            ]
         )
 
     def _columns(self) -> WeightColumns:
@@ -646,8 +660,13 @@ class _Simulated:
         """Return the weights by row."""
         columns, roots = self._columns(), self._structure.roots(self._types)
         found: list[list[Weight]] = [[] for _ in range(self._structure.layers)]
-        numbers = zip(*(each.tolist() for each in (columns.copy, columns.add, columns.first, columns.state, self._ready())), strict=True)
-        for i, (place, (copy_, add, first, state, ready)) in enumerate(zip(self._structure.weights, numbers, strict=True)):
+        numbers = zip(
+            *(each.tolist() for each in (columns.copy, columns.add, columns.first, columns.state, self._ready())),
+            strict=True,
+        )
+        for i, (place, (copy_, add, first, state, ready)) in enumerate(
+            zip(self._structure.weights, numbers, strict=True)
+        ):
             how = copy_, add, first, place.over, round(state), place.phase, place.used, ready
             of_type = columns.types[i], columns.gradients[i], place.scope, place.scope in roots
             found[place.row].append(Weight(*of_type, *how))
@@ -686,7 +705,9 @@ def _update_seconds(table: BlockTable, price: Price, device: str, step: _Step | 
     def seconds() -> float:
         found = 0.0
         for kind, attributes, taken, made in step.operations:
-            sized, ready = ([interned(each.shaped((numbers,))) if each.shape else each for each in some] for some in (taken, made))
+            sized, ready = (
+                [interned(each.shaped((numbers,))) if each.shape else each for each in some] for some in (taken, made)
+            )
             found += price(kind, attributes, sized, ready)
         return found
 

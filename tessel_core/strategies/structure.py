@@ -148,8 +148,7 @@ class Structure:
 
     @cached_property
     def boundaries(self) -> Column:
-        """Which values count for the columns `enters` (by direction) and `leaves` of `Blocks`, by row, column and value.
-        """
+        """Which values count for the columns `enters` (by direction) and `leaves` of `Blocks`, by row, column and value."""
         backward: dict[int, int] = {}
         for op in self.program.ops:
             if op.tag.phase != "forward":
