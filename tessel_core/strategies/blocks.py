@@ -23,7 +23,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types
 from tessel_core.ir.program import Attributes, Scope
 from tessel_core.ir.transforms.attention import AttentionKernel
-from tessel_core.ir.transforms.condensed import Condensed, condensed
+from tessel_core.ir.transforms.condensed import Condensed
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.transforms.update import GradientFormat, Optimizer, scatter_axis
@@ -327,7 +327,7 @@ class BlockTable:
     def short(self, rows: int) -> Condensed:
         """Return the forward pass for `rows` samples, in which layers that repeat occur only once."""
         if rows not in self._short:
-            self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
+            self._short[rows] = self.family.condensed(self.family.with_batch(self.spec, rows))
             self._stands_for = self._short[rows].stands_for
         return self._short[rows]
 
@@ -387,9 +387,17 @@ class BlockTable:
         Types must be interned.
         """
         key = where, kind, attributes, *map(id, types)
-        if key not in self._seconds:
-            self._seconds[key] = max(costs.seconds(kind, types, made, dict(attributes)).values())
-        return self._seconds[key]
+        found = self._seconds.get(key)
+        if found is None:
+            found = self._seconds[key] = self._new_seconds(costs, kind, attributes, types, made)
+        return found
+
+    def _new_seconds(self, costs: RankCosts, kind: str, attributes: Attributes, types: Types, made: Types) -> float:
+        operator, values = find_operator(kind), dict(attributes)
+        if operator.pattern:
+            return max(costs.seconds(kind, types, made, values).values())
+        position = self._costs.position(costs.worker_of(0, 0))
+        return 0.0 if operator.view else self._costs.terms_on(position, kind, types, made, values).seconds
 
     def step(self, model: Distributed, grad_dtype: str) -> _Step | None:
         """Return the optimizer step, or None in inference.

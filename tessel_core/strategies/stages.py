@@ -383,7 +383,7 @@ class Stages:
 
         key = "reduced", self._keys[self._classes[stage]]
         found = self._table.once(key, lambda: self._new_reduced(stage))
-        if not len(found.places):
+        if found is None:
             return [0.0] * 4
         limit = max(1.0, self.strategy.bucket_bytes)
         how = found.first, found.places, found.numbers, found.rates, limit
@@ -392,18 +392,20 @@ class Stages:
             return kernels.reductions_apart(rows, runs[making], *how).tolist()
         return kernels.reductions(rows, runs, *how).tolist()
 
-    def _new_reduced(self, stage: int) -> Reduced:
-        """Return the gradients that replicas reduce at the end of the step.
+    def _new_reduced(self, stage: int) -> Reduced | None:
+        """Return the gradients that replicas reduce at the end of the step, or None if there are none.
 
         If each micro-batch scatters its gradients, only those that replicas cannot cut are left.
         """
         blocks, strategy, degrees = self.blocks(stage), self.strategy, self._wiring.ranks.degrees
         columns, parts = blocks.columns, self._parts_of_weights(blocks, degrees)
-        replicas = np.array([degrees.of(over) for over in columns.over], np.int64)
+        replicas = {over: degrees.of(over) for over in self._overs}
         scattered = (parts > 1) & (strategy.zero > 0)
-        made = (replicas > 1) & (columns.gradient > 0) & ~(scattered & strategy.scatters_at_once)
-        overs = {over: i for i, over in enumerate(self._overs)}
-        over_of = np.array([overs[over] for over in columns.over], np.int64)
+        made = (columns.gradient > 0) & ~(scattered & strategy.scatters_at_once)
+        made &= np.array([replicas[over] > 1 for over in columns.over], bool)
+        if not made.any():
+            return None
+        over_of = np.array([self._overs.index(over) for over in columns.over], np.int64)
         return Reduced(
             np.searchsorted(columns.row[made], np.arange(len(blocks.seconds) + 1)),
             np.stack((columns.phase, over_of), axis=1)[made],
