@@ -79,8 +79,10 @@ class MeshCosts(Costs):
     """Whether launches are as slow as autograd makes them. Launches in inference are faster."""
     allreduce: AllreduceFit | None = None
     """Measured all-reduces, by number of devices. For other numbers, the formula of rings is used."""
-    _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Cache of the links of each group of devices."""
+    _groups: dict[tuple[str, tuple[int, ...]], tuple[Wires, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Cache of the links of each group of devices, and of the fraction of their bandwidth that a pattern reaches."""
     _computations: dict[tuple[object, ...], float] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of the seconds of computations."""
     _speeds: dict[tuple[object, ...], KernelSpeed] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -122,11 +124,12 @@ class MeshCosts(Costs):
 
     def collective(self, pattern: str, devices: tuple[int, ...], amount: float) -> Collective:
         """Return the collective of a group of workers that starts or ends with `amount` bytes on each."""
-        positions = tuple(map(self.position, devices))
-        wires = self._groups.get(positions)
-        if wires is None:
-            wires = self._groups[positions] = wires_of(self.mesh, positions)
-        return collective(pattern, amount, wires, measured_fraction(self.mesh, positions, pattern, wires))
+        if (pattern, devices) not in self._groups:
+            positions = tuple(map(self.position, devices))
+            wires = wires_of(self.mesh, positions)
+            self._groups[pattern, devices] = wires, measured_fraction(self.mesh, positions, pattern, wires)
+        wires, fraction = self._groups[pattern, devices]
+        return collective(pattern, amount, wires, fraction)
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
         """Return the parts of an operation's duration on one worker."""

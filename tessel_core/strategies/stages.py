@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,24 +31,26 @@ With more, each layer has its own.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What each replica has and adds of the weights and gradients of each layer of the shortened network."""
+class Traffic(NamedTuple):
+    """What each replica has and adds of the weights and gradients of one or more layers."""
 
-    adding: Column
+    adding: float
     """Seconds to add the gradients of a micro-batch to their sums. A replica adds only its own part of them."""
-    copying: Column
+    copying: float
     """Seconds to copy the gradients of the first micro-batch. A replica copies only its own part of them."""
-    weights: Column
+    weights: float
     """Bytes of weights."""
-    gradients: Column
+    gradients: float
     """Bytes of gradients that are kept between micro-batches."""
-    reduced: Column
+    reduced: float
     """Bytes of gradients after the reduction at the end of the step."""
-    state: Column
+    state: float
     """Bytes of the optimizer's state."""
-    numbers: Column
+    numbers: float
     """Number of weight elements that a replica updates."""
+
+
+_GRADIENTS, _REDUCED = (Traffic._fields.index(name) for name in ("gradients", "reduced"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,8 @@ class Stages:
         """Return the blocks for the devices of a stage."""
         return self._blocks[self._classes[stage]]
 
-    def traffic(self, stage: int) -> Traffic:
-        """Return the communication between replicas for each layer of the shortened network."""
+    def traffic(self, stage: int) -> Column:
+        """Return the communication between replicas, by layer of the shortened network and field of `Traffic`."""
         blocks, degrees = self.blocks(stage), self._wiring.ranks.degrees
         key = "traffic", self._keys[self._classes[stage]]
         return self._table.once(key, lambda: _traffic(blocks, self.strategy, self._parts_of_weights(blocks, degrees)))
@@ -152,15 +154,15 @@ class Stages:
     def static(self, stage: int) -> float:
         """Return the bytes of weights, gradients and optimizer state of all layers on one of the stage's devices."""
         key = "static", self._keys[self._classes[stage]], self.several
-        return self._table.once(key, lambda: sum(self._parts(stage, self.blocks(stage).stands_for)))
+        return self._table.once(key, lambda: sum(self._parts(self._together(stage, self.blocks(stage).stands_for))))
 
-    def _parts(self, stage: int, rows: list[int] | NDArray[np.int64]) -> tuple[float, float, float]:
-        """Return `StageCosts.parts` for these layers of the short network."""
-        traffic = self.traffic(stage)
-        weights, gradients, state = (
-            float(each[rows].sum()) for each in (traffic.weights, traffic.gradients, traffic.state)
-        )
-        return weights, gradients * self.several, state
+    def _together(self, stage: int, rows: Integers) -> Traffic:
+        """Return the traffic of all these layers of the short network together."""
+        return Traffic(*self.traffic(stage)[rows].sum(axis=0).tolist())
+
+    def _parts(self, traffic: Traffic) -> tuple[float, float, float]:
+        """Return `StageCosts.parts` of a stage with this traffic."""
+        return traffic.weights, traffic.gradients * self.several, traffic.state
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """Return the costs of a stage that has the layers `first` to `last - 1`."""
@@ -193,23 +195,22 @@ class Stages:
         Its element [i, j] is the bytes of a stage with the layers i to j - 1 and `held` micro-batches.
         """
         layers, rows = self.blocks(stage).layers, self.blocks(stage).stands_for
-        traffic = self.traffic(stage)
+        traffic = Traffic(*self.traffic(stage).T)
         always = traffic.weights + traffic.state + traffic.gradients
         return sums(always[rows] + held * layers.held) + layers.largest_space
 
     def _stage(self, stage: int, first: int, last: int) -> StageCosts:
         from tessel_core.strategies import stage_kernels as kernels
 
-        blocks, strategy, traffic = self.blocks(stage), self.strategy, self.traffic(stage)
+        blocks, strategy = self.blocks(stage), self.strategy
         table, begins, ends = blocks.table, not first, last == len(blocks.stands_for)
         rows = blocks.stands_for[first:last]
         around = -1 if begins else int(blocks.stands_for[first - 1]), -1 if ends else int(blocks.stands_for[last])
         runs = kernels.runs_of(table, rows, around)
         leads, onward = kernels.leads_and_onward(table, blocks.makers, rows, around, runs).tolist()
         seconds, top, bottom = runs.sum(axis=1).tolist(), rows[0], rows[-1]
-        adding, copying, numbers = (
-            float(each[rows].sum()) for each in (traffic.adding, traffic.copying, traffic.numbers)
-        )
+        traffic = self._together(stage, rows)
+        adding, copying = traffic.adding, traffic.copying
         making = WEIGHT if strategy.form.split else BACKWARD
         trailing = (float(blocks.trailing[bottom, FORWARD]), *blocks.trailing[top, BACKWARD:].tolist())
         exchanges, (tail, reducing, gathering, bucket) = None, self._reduced(stage, rows, runs)
@@ -226,22 +227,16 @@ class Stages:
             # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
         tail = max(tail, trailing[making if self._table.training else FORWARD])
-        gradients, reduced = traffic.gradients[rows], traffic.reduced[rows]
-        left = gradients if self.several else reduced
+        left = self.traffic(stage)[rows, _GRADIENTS if self.several else _REDUCED]
         comes, goes, returns = _boundary(blocks, top, bottom, begins, ends)
         peaks = kernels.peaks_of(table, rows, left, 0.0 if self.several else bucket)
         gathered, back = self._gathered(stage, rows), comes - goes + returns
         first_peak = peaks[2] + gathered + back
         peak = peaks[0] + gathered + comes, peaks[1] + gathered + back if self.several else first_peak
-        parts = self._parts(stage, rows)
+        parts = self._parts(traffic)
         held = float(blocks.held[rows].sum()) + comes - goes
         sent = 0.0 if begins else float(blocks.enters[top - 1, BACKWARD])
         kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
-        gone = np.zeros(len(rows))
-        if strategy.form.split and (strategy.scatters_at_once or not self.several):
-            # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
-            gone = blocks.gradient_bytes[rows]
-            gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
         joined = _joined(blocks, rows)
         if self._table.training:
             least = _MIN_JOINED_SHARE * (sum(parts) + max(peak))
@@ -256,20 +251,32 @@ class Stages:
             exchanging=exchanges,
             tail=tail,
             reducing=reducing,
-            update=blocks.update(round(numbers)) + gathering,
+            update=blocks.update(round(traffic.numbers)) + gathering,
             static=sum(parts),
             parts=parts,
             held=held,
             peak=peak,
             first_peak=first_peak,
             kept=kept,
-            peak_of_weights=kept + kernels.peak_of_weights(table, rows, gone),
+            peak_of_weights=kept + kernels.peak_of_weights(table, rows, self._gone(stage, rows)),
             samples=float(blocks.own_samples[rows].sum()) + _bytes_of(blocks.shared_samples, rows),
             constants=_bytes_of(blocks.constants, rows),
-            after=0.0 if strategy.scatters_at_once else bucket + float(reduced.sum()) * (not self.several),
+            after=0.0 if strategy.scatters_at_once else bucket + traffic.reduced * (not self.several),
             joined=joined,
             joined_bytes=(sum(each.bytes for each in joined[0]), sum(each.bytes for each in joined[1])),
         )
+
+    def _gone(self, stage: int, rows: Integers) -> Column:
+        """Return the bytes of each layer's gradients that do not stay in memory when they are made.
+
+        The simulated micro-batch keeps whole gradients. The part that stays in memory is counted elsewhere.
+        """
+        strategy = self.strategy
+        if not strategy.form.split or (self.several and not strategy.scatters_at_once):
+            return np.zeros(len(rows))
+        gone = self.blocks(stage).gradient_bytes[rows]
+        kept = _GRADIENTS if strategy.scatters_at_once else _REDUCED
+        return gone if self.several else gone - self.traffic(stage)[rows, kept]
 
     @property
     def _overs(self) -> tuple[str, ...]:
@@ -492,20 +499,22 @@ class Reduced:
     """Latency and seconds per byte of reduce-scatter, all-reduce and all-gather, as in `Wiring.rates`."""
 
 
-def _traffic(blocks: Blocks, strategy: Strategy, parts: NDArray[np.int64]) -> Traffic:
+def _traffic(blocks: Blocks, strategy: Strategy, parts: NDArray[np.int64]) -> Column:
     """Return the traffic of each layer. `parts` is the number of parts into which replicas can cut each weight."""
     columns, least = blocks.columns, blocks.least_add
     at_once, at_end = parts if strategy.scatters_at_once else 1, parts if strategy.zero > 0 else 1
     of_weights = at_once if strategy.zero == ZERO_STAGES[-1] else 1
-    return Traffic(
-        adding=blocks.by_row(np.where(columns.add > 0, np.maximum(least, columns.add / at_once), 0.0)),
-        copying=blocks.by_row(np.where(columns.first > 0, np.maximum(least, columns.first / at_once), 0.0)),
-        weights=blocks.by_row(columns.bytes / of_weights),
-        gradients=blocks.by_row(columns.gradient / at_once),
-        reduced=blocks.by_row(columns.gradient / at_end),
-        state=blocks.by_row(columns.state / at_end),
-        numbers=blocks.by_row(columns.elements / at_end),
+    found = Traffic(
+        adding=np.where(columns.add > 0, np.maximum(least, columns.add / at_once), 0.0),
+        copying=np.where(columns.first > 0, np.maximum(least, columns.first / at_once), 0.0),
+        weights=columns.bytes / of_weights,
+        gradients=columns.gradient / at_once,
+        reduced=columns.gradient / at_end,
+        state=columns.state / at_end,
+        numbers=columns.elements / at_end,
     )
+    in_row = columns.row == np.arange(len(blocks.seconds))[:, None]
+    return np.asarray(in_row @ np.stack(found, axis=1))
 
 
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
