@@ -9,9 +9,9 @@ computation takes no time. Stages are sums of blocks (`stages.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -34,9 +34,9 @@ from tessel_core.simulation.ranks import RankCosts
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.layouts import Matrix, maxima
 from tessel_core.strategies.ranks import Ranks
-from tessel_core.strategies.sized import Price, SizedProgram, SizedTypes
+from tessel_core.strategies.sized import Axes, Price, SizedProgram, SizedTypes, sample_axes
 from tessel_core.strategies.strategy import Semantics, Strategy, with_layers_cut
-from tessel_core.strategies.structure import BACKWARD, FORWARD, PHASES, STREAM, WEIGHT, Structure
+from tessel_core.strategies.structure import BACKWARD, FORWARD, PHASES, STREAM, WEIGHT, Structure, outline
 from tessel_core.strategies.wiring import Wiring
 
 __all__ = ("BACKWARD", "FORWARD", "PHASES", "WEIGHT", "BlockTable", "Blocks")
@@ -298,20 +298,33 @@ class PerLayer:
         return maxima(np.maximum(self.space_forward, self.space_backward))
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """Caches that the tables of several networks on one mesh share."""
+
+    costs: MeshCosts
+    wirings: dict[Ranks, Wiring] = field(default_factory=dict)
+    seconds: dict[Hashable, float] = field(default_factory=dict)
+    """Seconds of operations."""
+    steps: dict[Hashable, _Step] = field(default_factory=dict)
+    """Optimizer steps."""
+    structures: dict[Hashable, Structure] = field(default_factory=dict)
+    axes: dict[Hashable, Axes | None] = field(default_factory=dict)
+    """Axes of the samples, by the outline of programs. None if sizes do not follow from them."""
+
+
 class BlockTable:
     """Cache of the blocks of one network on one mesh. The batch size of the network does not matter.
 
-    With `like`, the table of another network on the same mesh, both tables share the caches of costs and of wirings.
+    With `like`, the table of another network on the same mesh, both tables share caches.
     """
 
     def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh, like: BlockTable | None = None) -> None:
         self.family, self.spec, self.mesh = family, spec, mesh
         self.training = family.optimizer(spec) is not None
         same = like is not None and like.mesh == mesh and like.training == self.training
-        self._costs: MeshCosts = like._costs if like is not None and same else MeshCosts(mesh, training=self.training)
-        self._wirings: dict[Ranks, Wiring] = like._wirings if like is not None and same else {}
-        self._seconds: dict[Hashable, float] = like._seconds if like is not None and same else {}
-        self._steps: dict[Hashable, _Step] = like._steps if like is not None and same else {}
+        self.shared = like.shared if like is not None and same else _Shared(MeshCosts(mesh, training=self.training))
+        self._costs = self.shared.costs
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
         self._stands_for: tuple[int, ...] = ()
@@ -342,9 +355,9 @@ class BlockTable:
     def wiring(self, strategy: Strategy) -> Wiring:
         """Return how the ranks of a strategy are spread over the mesh."""
         ranks = strategy.ranks(Semantics.DEFAULT)
-        if ranks not in self._wirings:
-            self._wirings[ranks] = Wiring(self._costs, ranks)
-        return self._wirings[ranks]
+        if ranks not in self.shared.wirings:
+            self.shared.wirings[ranks] = Wiring(self._costs, ranks)
+        return self.shared.wirings[ranks]
 
     def blocks(self, strategy: Strategy, rows: int, place: int) -> Blocks:
         """Return the blocks of a strategy's layers at position `place` of the pipeline, for micro-batches of `rows`
@@ -370,9 +383,10 @@ class BlockTable:
             self._cuts[key] = _Cut(self, strategy)
         return self._cuts[key]
 
-    def cut_sizes(self) -> list[int]:
-        """Return the first numbers of samples for which the network was built, from which others follow."""
-        return list(self._short)[:_MIN_CUT_SIZES]
+    @property
+    def built_sizes(self) -> Iterable[int]:
+        """Numbers of samples for which the network was built."""
+        return self._short.keys()
 
     @property
     def stands_for(self) -> tuple[int, ...]:
@@ -387,9 +401,9 @@ class BlockTable:
         Types must be interned.
         """
         key = where, kind, attributes, *map(id, types)
-        found = self._seconds.get(key)
+        found = self.shared.seconds.get(key)
         if found is None:
-            found = self._seconds[key] = self._new_seconds(costs, kind, attributes, types, made)
+            found = self.shared.seconds[key] = self._new_seconds(costs, kind, attributes, types, made)
         return found
 
     def _new_seconds(self, costs: RankCosts, kind: str, attributes: Attributes, types: Types, made: Types) -> float:
@@ -411,9 +425,9 @@ class BlockTable:
         trained = [model.program.types[value] for value, piece in model.piece_of.items() if piece.name in names]
         formats, elements = {each.dtype for each in trained}, sum(each.elements for each in trained)
         key = optimizer, grad_dtype, tuple(trained) if len(formats) > 1 else tuple(formats)
-        if key not in self._steps:
-            self._steps[key] = _step_of(optimizer, model, trained)
-        return replace(self._steps[key], elements=elements)
+        if key not in self.shared.steps:
+            self.shared.steps[key] = _step_of(optimizer, model, trained)
+        return replace(self.shared.steps[key], elements=elements)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the cached value for `key`. At the first call, `make` computes it."""
@@ -426,59 +440,62 @@ class BlockTable:
 class _Cut:
     """The shortened network with its backward pass, divided in one way.
 
-    The program is built for two numbers of samples. If they give the same operations, only types change for others.
+    The program is built for one number of samples. Types for others follow from the axes of the samples.
     """
 
     def __init__(self, table: BlockTable, strategy: Strategy) -> None:
         self._table, self._strategy = table, strategy
         self._split = table.training and strategy.form.split
+        self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
         self._built: dict[int, Distributed] = {}
-        self._any: SizedTypes | None = None
-        """Types for any number of samples. None if operations differ, or if fewer than two numbers are built."""
-        self._exact: dict[int, SizedTypes] = {}
-        self._structures: dict[tuple[int, bool], Structure] = {}
+        self._outlines: dict[int, Hashable] = {}
+        self._types: dict[int, SizedTypes] = {}
         self._programs: dict[tuple[int, bool], SizedProgram] = {}
 
     def program(self, rows: int, *, combines: bool) -> SizedProgram:
         """Return the program of one device for `rows` samples, and possibly others."""
-        sized, count = self._sized(rows)
-        key = count, combines
-        if (id(sized), combines) not in self._programs:
-            if key not in self._structures:
-                strategy = self._strategy
-                degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
-                layers, in_place = 1 + max(self._table.stands_for), bool(strategy.grad_dtype)
-                how = {"combines": combines, "in_place": in_place}
-                self._structures[key] = Structure(self._built[count], layers, degrees, **how)
-            self._programs[id(sized), combines] = SizedProgram(self._structures[key], sized)
-        return self._programs[id(sized), combines]
+        built = self._built_for(rows)
+        if (built, combines) not in self._programs:
+            model, structures = self._built[built], self._table.shared.structures
+            layers, in_place = 1 + max(self._table.stands_for), bool(self._strategy.grad_dtype)
+            key = self._outlines[built], layers, combines, in_place
+            if key not in structures:
+                structures[key] = Structure(model, layers, self._degrees, combines=combines, in_place=in_place)
+            self._programs[built, combines] = SizedProgram(structures[key], model, self._types[built])
+        return self._programs[built, combines]
 
-    def _sized(self, rows: int) -> tuple[SizedTypes, int]:
-        """Return the types for `rows` samples, and a number of samples for which the same operations were built."""
-        known = self._table.cut_sizes()
-        if self._any is None:
-            for count in known if len(known) == _MIN_CUT_SIZES else (rows,):
-                if rows not in self._built and count not in self._built:
-                    self._build(count)
-        if self._any is not None and self._any.at(rows) is not None:
-            return self._any, next(iter(self._built))
-        if rows not in self._built:
-            self._build(rows)
-        if rows not in self._exact:
-            self._exact[rows] = SizedTypes({rows: self._built[rows].program.types})
-        return self._exact[rows], rows
+    def _built_for(self, rows: int) -> int:
+        """Return the number of samples of a program from which the types for `rows` samples follow.
 
-    def _build(self, rows: int) -> None:
+        Programs of one outline have samples along the same axes. The first of them shows these axes, because it is
+        built for two numbers of samples.
+        """
+        first = next(iter(self._built), next(iter(self._table.built_sizes), rows))
+        self._build(first)
+        if self._types[first].axes is None and rows != first:
+            axes, key = self._table.shared.axes, self._outlines[first]
+            if key not in axes:
+                one, other = self._built[first].program, self._build(rows).program
+                axes[key] = sample_axes(one.types, other.types, (first, rows)) if one.ops == other.ops else None
+            self._types[first] = SizedTypes(first, self._built[first].program.types, axes[key])
+            self._programs.clear()
+        if self._types[first].at(rows) is not None:
+            return first
+        self._build(rows)
+        return rows
+
+    def _build(self, rows: int) -> Distributed:
+        """Return the program for `rows` samples."""
+        if rows in self._built:
+            return self._built[rows]
         strategy, table = self._strategy, self._table
         model = table.completed(rows, split=self._split, attention=strategy.attention)
         model = with_layers_cut(model, strategy, training=table.training)
         model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
-        self._built[rows] = _weights_last(model) if self._split else model
-        if len(self._built) == _MIN_CUT_SIZES:
-            programs = {count: each.program for count, each in self._built.items()}
-            one, other = programs.values()
-            if one.ops == other.ops:
-                self._any = SizedTypes({count: each.types for count, each in programs.items()})
+        self._built[rows] = model = _weights_last(model) if self._split else model
+        self._outlines[rows] = outline(model, self._degrees)
+        self._types[rows] = SizedTypes(rows, model.program.types, None)
+        return model
 
 
 class _Simulated:
@@ -635,7 +652,7 @@ class _Simulated:
 
     def _columns(self) -> WeightColumns:
         """Return the columns of the weights. They do not depend on the number of samples."""
-        return self._table.once(("weights", id(self._program), self._kind), self._new_columns)
+        return self._table.once(("weights", id(self._program.model), self._kind), self._new_columns)
 
     def _new_columns(self) -> WeightColumns:
         places, state = self._structure.weights, 0.0 if self._step is None else self._step.state
@@ -683,7 +700,7 @@ class _Simulated:
     @cached_property
     def _step(self) -> _Step | None:
         """The optimizer step, or None in inference."""
-        return self._table.step(self._structure.model, self._grad_dtype)
+        return self._table.step(self._program.model, self._grad_dtype)
 
 
 @dataclass(frozen=True)
@@ -735,10 +752,6 @@ def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorT
     elements = sum(each.elements for each in trained)
     per_element = sum(each.bytes for each in state if each.shape) / elements
     return _Step(elements, per_element, sum(each.bytes for each in state if not each.shape), tuple(operations))
-
-
-_MIN_CUT_SIZES = 2
-"""A network is divided for this many numbers of samples before it is only resized for others."""
 
 
 def _cut_of(strategy: Strategy, split: bool) -> Hashable:

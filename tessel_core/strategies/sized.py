@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Attributes
-from tessel_core.ir.transforms.combining import JOINED
 from tessel_core.ir.types import TensorType, interned
 from tessel_core.strategies.structure import Structure
 
@@ -19,47 +19,73 @@ Price = Callable[[str, Attributes, Sequence[TensorType], Sequence[TensorType]], 
 """Returns the seconds of an operation: kind, attributes, types of its inputs and of its outputs."""
 
 
-class SizedTypes:
-    """The types of a program's values for any number of samples.
+Axes = Sequence[tuple[bool, ...]]
+"""For each value and axis, whether the size is proportional to the number of samples. Other sizes are constant."""
 
-    Each size is constant or proportional to the number of samples. Two programs for different numbers show which.
+
+def sample_axes(one: Sequence[TensorType], other: Sequence[TensorType], rows: tuple[int, int]) -> Axes | None:
+    """Return the axes along which a program's values have samples, given the types for two numbers of samples.
+
+    Return None if a size is neither constant nor proportional.
+    """
+    known: dict[tuple[int, int], tuple[bool, ...] | None] = {}
+    for pair in zip(one, other, strict=True):
+        known.setdefault((id(pair[0]), id(pair[1])), _grows(*pair, rows))
+    found = [known[id(first), id(second)] for first, second in zip(one, other, strict=True)]
+    return None if None in found else [each for each in found if each is not None]
+
+
+def _grows(one: TensorType, other: TensorType, rows: tuple[int, int]) -> tuple[bool, ...] | None:
+    if one.dtype != other.dtype or len(one.shape) != len(other.shape):
+        return None
+    pairs = list(zip(one.shape, other.shape, strict=True))
+    fits = all(first == second or first * rows[1] == second * rows[0] for first, second in pairs)
+    return tuple(first != second for first, second in pairs) if fits else None
+
+
+class SizedTypes:
+    """The types of a program's values for any number of samples, from those for `rows` samples.
+
+    Without `axes`, only the types for `rows` samples are known.
     """
 
-    def __init__(self, known: Mapping[int, Sequence[TensorType]]) -> None:
-        pairs = [(tuple(map(id, pair)), pair) for pair in zip(*known.values(), strict=True)]
-        kinds = dict(pairs)
-        number = {key: i for i, key in enumerate(kinds)}
-        self._known, self._kinds = list(known), list(kinds.values())
-        self.kind = [number[key] for key, _ in pairs]
+    def __init__(self, rows: int, types: Sequence[TensorType], axes: Axes | None) -> None:
+        self._rows, self.axes = rows, axes
+        keys = [(id(each), grows) for each, grows in zip(types, axes or [()] * len(types), strict=True)]
+        number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        self.kind = [number[key] for key in keys]
         """Index of each value's type in the answers of `at`."""
-        self._found: dict[int, list[TensorType] | None] = {}
+        different = dict(zip(keys, types, strict=True))
+        self._types = [(of_type, any(grows), grows) for (_, grows), of_type in different.items()]
+        self._found: dict[int, list[TensorType] | None] = {rows: [of_type for of_type, *_ in self._types]}
 
     def at(self, rows: int) -> list[TensorType] | None:
-        """Return the different types for `rows` samples. None if they do not follow from the known programs."""
+        """Return the different types for `rows` samples. None if they are not known."""
         if rows not in self._found:
-            found = [self._sized(kinds, rows) for kinds in self._kinds]
-            self._found[rows] = None if None in found else found  # type: ignore[assignment]
+            self._found[rows] = None if self.axes is None else self._new(rows)
         return self._found[rows]
 
-    def _sized(self, kinds: tuple[TensorType, ...], rows: int) -> TensorType | None:
-        if rows in self._known:
-            return kinds[self._known.index(rows)]
-        first, shape = kinds[0], list[int]()
-        if len(kinds) < 2 or len(first.shape) != len(kinds[1].shape) or first.dtype != kinds[1].dtype:
-            return None
-        for one, other in zip(first.shape, kinds[1].shape, strict=True):
-            size, rest = (one, 0) if one == other else divmod(one * rows, self._known[0])
-            if rest or one * self._known[1] != other * self._known[0] and one != other:
-                return None
-            shape.append(size)
-        return interned(first.shaped(tuple(shape)))
+    def _new(self, rows: int) -> list[TensorType] | None:
+        found = list[TensorType]()
+        for of_type, changes, grows in self._types:
+            if changes:
+                sizes = zip(of_type.shape, grows, strict=True)
+                shape = [divmod(size * rows, self._rows) if along else (size, 0) for size, along in sizes]
+                if any(rest for _, rest in shape):
+                    return None
+                of_type = interned(of_type.shaped(tuple([size for size, _ in shape])))
+            found.append(of_type)
+        return found
 
 
 class SizedProgram:
-    """The program of one micro-batch for any number of samples."""
+    """The program of one micro-batch for any number of samples.
 
-    def __init__(self, structure: Structure, types: SizedTypes) -> None:
-        self.structure, self._types = structure, types
+    `model` has the operations' attributes. It may be another program of the same structure than `structure.model`.
+    """
+
+    def __init__(self, structure: Structure, model: Distributed, types: SizedTypes) -> None:
+        self.structure, self.model, self._types = structure, model, types
 
     @cached_property
     def _kinds(self) -> list[int]:
@@ -67,26 +93,32 @@ class SizedProgram:
 
         An output that is combined with earlier micro-batches has the type of the output of one micro-batch.
         """
-        program, known = self.structure.program, len(self._types.kind)
-        found = [*self._types.kind, *[0] * (len(program.types) - known)]
-        for op in program.ops:
-            if op.tag.name == JOINED:
-                for value in (*op.inputs[:-1], *op.outputs):
-                    found[value] = found[op.inputs[-1]] if value >= known else found[value]
+        found = [*self._types.kind, *[0] * (len(self.structure.program.types) - len(self._types.kind))]
+        for value, like in self.structure.combined_types.items():
+            found[value] = found[like]
         return found
 
     @cached_property
     def _groups(self) -> tuple[list[tuple[str, Attributes, tuple[int, ...], tuple[int, ...]]], list[int]]:
         """Return the different operations (kind, attributes, types of inputs and of outputs), and that of each."""
         kinds, number = self._kinds, dict[object, int]()
-        every, group_of = [], list[int]()
-        for op in self.structure.program.ops:
+        every, group_of = list[tuple[str, Attributes, tuple[int, ...], tuple[int, ...]]](), list[int]()
+        for op, attributes in zip(self.structure.program.ops, self._attributes, strict=True):
             taken = tuple([kinds[value] for value in op.inputs])
-            group = number.setdefault((op.kind, op.attributes, taken), len(number))
+            group = number.setdefault((op.kind, attributes, taken), len(number))
             if group == len(every):
-                every.append((op.kind, op.attributes, taken, tuple([kinds[value] for value in op.outputs])))
+                every.append((op.kind, attributes, taken, tuple([kinds[value] for value in op.outputs])))
             group_of.append(group)
         return every, group_of
+
+    @property
+    def _attributes(self) -> list[Attributes]:
+        """The attributes of each operation. Operations that combine micro-batches have none."""
+        own, combining = iter(self.model.program.ops), self.structure.combined_types
+        return [
+            () if any(value in combining for value in op.outputs) else next(own).attributes
+            for op in self.structure.program.ops
+        ]
 
     def types(self, rows: int) -> list[TensorType]:
         """Return the type of each value for `rows` samples."""

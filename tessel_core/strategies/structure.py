@@ -7,7 +7,7 @@ and each simulation needs only the seconds of the operations and the bytes of th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program, Scope, Tag
 from tessel_core.ir.transforms.combining import ADD, JOIN, JOINED, Combined, combined_outputs
 from tessel_core.ir.transforms.data import replicas_of
-from tessel_core.ir.transforms.expansion import Degrees
+from tessel_core.ir.transforms.expansion import Degrees, over_of
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation.live_memory import owners
@@ -74,6 +74,19 @@ class Onward:
     """Operations of that row that make them."""
 
 
+def outline(model: Distributed, degrees: Degrees) -> Hashable:
+    """Return a key that programs share if they differ only in sizes and in attributes of operations."""
+    program, inputs, outputs = model.program, list[Hashable](), list[Hashable]()
+    ops = [(op.kind, op.inputs, op.outputs, op.tag, over_of(op.attributes)) for op in program.ops]
+    for piece in model.inputs:
+        role = model.role_of(piece)
+        inputs.append((piece.name, role.batch_axis, role.weight, role.trained, replicas_of(piece, degrees)))
+    for piece in model.outputs:
+        role = model.role_of(piece)
+        outputs.append((piece.name, role.batch_axis, role.gradient_of))
+    return tuple(ops), program.inputs, program.outputs, tuple(inputs), tuple(outputs)
+
+
 class Structure:
     """Operations and dependencies of the program of one micro-batch. `layers` is the number of its layers.
 
@@ -86,6 +99,15 @@ class Structure:
         combined = combined_outputs(model) if combines else Combined(model.program, {})
         self.program: Program = combined.program
         self._combined, self._degrees = combined.value_of, degrees
+
+    @cached_property
+    def combined_types(self) -> dict[int, int]:
+        """For each value that the combining operations add, the model's value of the same type."""
+        found, known = dict[int, int](), len(self.model.program.types)
+        for op in self.program.ops:
+            if op.outputs[0] >= known:
+                found |= dict.fromkeys((*op.inputs[:-1], op.outputs[0]), op.inputs[-1])
+        return found
 
     # Arrays of `layer_kernels.py`
 
