@@ -477,8 +477,9 @@ class _Cut:
             if key not in axes:
                 one, other = self._built[first].program, self._build(rows).program
                 axes[key] = sample_axes(one.types, other.types, (first, rows)) if one.ops == other.ops else None
-            self._types[first] = SizedTypes(first, self._built[first].program.types, axes[key])
-            self._programs.clear()
+            if axes[key] is not None:
+                self._types[first] = SizedTypes(first, self._built[first].program.types, axes[key])
+                self._programs.clear()
         if self._types[first].at(rows) is not None:
             return first
         self._build(rows)
