@@ -23,7 +23,7 @@ from tessel_core.costs.fit import CostFit
 from tessel_core.costs.operations import amounts_of, as_operator, format_of
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.attributes import number
+from tessel_core.ir.operators.attributes import integers, number
 from tessel_core.ir.operators.formats import FORMAT, FUSED, casts_of
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program
@@ -140,10 +140,12 @@ class MeshCosts(Costs):
         known_as, flops, moved, made = amounts_of(kind, types, outputs, values)
         if flops == moved == 0:
             return OperatorTerms(0.0, 0.0, 0.0, 0.0)
-        fused, dtype = values.get(FUSED), format_of((*types, *outputs), values)
-        alone = not isinstance(fused, tuple)
-        speed = self._speed(position, known_as, dtype, launches=None if alone else fused[0])
-        casts = Beside(*casts_of(kind, types, values)) if alone and FORMAT in values else Beside()
+        dtype, launches, casts = format_of((*types, *outputs), values), None, Beside()
+        if FUSED in values:
+            launches = integers(values, FUSED)[0]
+        elif FORMAT in values:
+            casts = Beside(*casts_of(kind, types, values))
+        speed = self._speed(position, known_as, dtype, launches)
         return speed.terms(work_of(known_as, flops, moved, made, dtype), casts)
 
     def _speed(self, position: int, kind: str, dtype: str, launches: int | None) -> KernelSpeed:

@@ -73,8 +73,6 @@ class Weight:
     """Seconds to copy its gradient of the first micro-batch, which begins the sum."""
     over: str
     """Dimension of parallelism whose devices all have this weight."""
-    state: int
-    """Bytes of the optimizer's state, if replicas do not share it."""
     phase: int
     """Phase in which its gradient is made."""
     used: frozenset[int]
@@ -255,7 +253,7 @@ class Blocks:
 
     def by_row(self, of_weights: Column) -> Column:
         """Return the sum of a column of weights for each row."""
-        return np.bincount(self.columns.row, of_weights, len(self.seconds))
+        return np.bincount(self.columns.row, of_weights, len(self.seconds)).astype(float)
 
     @cached_property
     def table(self) -> Column:
@@ -323,7 +321,9 @@ class BlockTable:
         self.family, self.spec, self.mesh = family, spec, mesh
         self.training = family.optimizer(spec) is not None
         same = like is not None and like.mesh == mesh and like.training == self.training
-        self.shared = like.shared if like is not None and same else _Shared(MeshCosts(mesh, training=self.training))
+        self.shared: _Shared = (
+            like.shared if like is not None and same else _Shared(MeshCosts(mesh, training=self.training))
+        )
         self._costs = self.shared.costs
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
@@ -371,17 +371,20 @@ class BlockTable:
         combines = strategy.micro_batches > 1 and not strategy.scatters_at_once
         key = rows, _cut_of(strategy, split), combines, wiring.kind(place), patterns
         if key not in self._blocks:
-            program = self._cut(strategy).program(rows, combines=combines)
-            self._blocks[key] = _Simulated(self, program, rows, strategy, wiring.costs(place), patterns).blocks(
-                self._stands_for
-            )
+            program = self.program(strategy, rows, combines=combines)
+            simulated = _Simulated(self, program, rows, strategy, wiring.costs(place), patterns)
+            self._blocks[key] = simulated.blocks(self._stands_for)
         return self._blocks[key]
 
-    def _cut(self, strategy: Strategy) -> _Cut:
+    def program(self, strategy: Strategy, rows: int, *, combines: bool = False) -> SizedProgram:
+        """Return the program of one device for the shortened network, divided as in the strategy, for `rows` samples.
+
+        With `combines`, it combines a micro-batch with earlier ones.
+        """
         key = _cut_of(strategy, self.training and strategy.form.split)
         if key not in self._cuts:
             self._cuts[key] = _Cut(self, strategy)
-        return self._cuts[key]
+        return self._cuts[key].program(rows, combines=combines)
 
     @property
     def built_sizes(self) -> Iterable[int]:
@@ -538,7 +541,7 @@ class _Simulated:
         before, taken_by = structure.leads
         own, shared, constants = structure.samples
         one = interned(self._types[0].shaped((1,)))
-        adding = np.bincount(columns.row, columns.add, structure.layers)
+        adding = np.bincount(columns.row, columns.add, structure.layers).astype(float)
         return Blocks(
             np.array(stands_for, np.int64),
             runs[:, :, SECONDS],
@@ -686,16 +689,21 @@ class _Simulated:
         """Return the weights by row."""
         columns, roots = self._columns(), self._structure.roots(self._types)
         found: list[list[Weight]] = [[] for _ in range(self._structure.layers)]
-        numbers = zip(
-            *(each.tolist() for each in (columns.copy, columns.add, columns.first, columns.state, self._ready())),
-            strict=True,
-        )
-        for i, (place, (copy_, add, first, state, ready)) in enumerate(
-            zip(self._structure.weights, numbers, strict=True)
-        ):
-            how = copy_, add, first, place.over, round(state), place.phase, place.used, ready
-            of_type = columns.types[i], columns.gradients[i], place.scope, place.scope in roots
-            found[place.row].append(Weight(*of_type, *how))
+        for i, (place, ready) in enumerate(zip(self._structure.weights, self._ready().tolist(), strict=True)):
+            weight = Weight(
+                columns.types[i],
+                columns.gradients[i],
+                place.scope,
+                place.scope in roots,
+                float(columns.copy[i]),
+                float(columns.add[i]),
+                float(columns.first[i]),
+                place.over,
+                place.phase,
+                place.used,
+                ready,
+            )
+            found[place.row].append(weight)
         return tuple(map(tuple, found))
 
     @cached_property

@@ -268,7 +268,7 @@ class GptFamily(Family):
         """
         few = min(spec.layers, 3)
         model = self.forward(replace(spec, network=replace(spec.network, layers=few)))
-        return Condensed(model, tuple(min(i, 1) for i in range(spec.layers - 1)) + (few - 1,))
+        return Condensed(model, (*(min(i, 1) for i in range(spec.layers - 1)), few - 1))
 
     def optimizer(self, spec: GptWork) -> Optimizer | None:
         """Return Adam with fp32 state for training, and None for inference."""

@@ -9,7 +9,6 @@ from tessel_core.compiled import compiled, inlined
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.structure import (
     ADDS,
-    FORWARD,
     GIVEN,
     JOINS,
     KEPT,
@@ -56,14 +55,14 @@ def layer_columns(
     start, end, latency = _timetable(ops, links, len(values), seconds)
     times, held = _memory(ops, links, values, start, end, latency, bytes_, workspace)
     found, order = _runs(ops, rows, start, end)
-    inputs = bytes_[values[:, GIVEN] > 0].sum()
+    inputs = (bytes_ * values[:, GIVEN]).sum()
     levels = _levels(ops, links, values, found, order, bytes_, inputs)
     tolerance, before, level = latency * _TIME_TOLERANCE, 0.0, inputs
     for i in range(len(order)):
         run = found[order[i] // 3, order[i] % 3]
         until = latency + 2 * tolerance if i + 1 == len(order) else run[END] - 2 * tolerance
-        first = max(0, np.searchsorted(times, before + tolerance) - 1)
-        last = np.searchsorted(times, until + tolerance, side="right")
+        first = max(0, int(np.searchsorted(times, before + tolerance)) - 1)
+        last = int(np.searchsorted(times, until + tolerance, side="right"))
         most = held[first:last].max() if last > first else 0.0
         run[SPACE], run[AT_START], run[CHANGE] = max(0.0, most - level), level, levels[i] - level
         run[SECONDS], run[TRAILING], run[TALKS] = run[END] - before, run[TRAILING] - run[END], run[TALKS] - before
@@ -71,7 +70,7 @@ def layer_columns(
     at = np.zeros(len(ops))
     for op in range(len(ops)):
         if ops[op, ADDS] or ops[op, JOINS]:
-            last = np.searchsorted(times, start[op] + tolerance, side="right")
+            last = int(np.searchsorted(times, start[op] + tolerance, side="right"))
             at[op] = held[last - 1] if last and held[last - 1] else inputs
         if ops[op, ADDS]:
             # While a new sum is computed, the old sum is still in memory.

@@ -73,8 +73,9 @@ class SizedTypes:
                 shape = [divmod(size * rows, self._rows) if along else (size, 0) for size, along in sizes]
                 if any(rest for _, rest in shape):
                     return None
-                of_type = interned(of_type.shaped(tuple([size for size, _ in shape])))
-            found.append(of_type)
+                found.append(interned(of_type.shaped(tuple([size for size, _ in shape]))))
+            else:
+                found.append(of_type)
         return found
 
 

@@ -14,7 +14,6 @@ from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blo
 from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
 from tessel_core.strategies.layouts import Matrix, sums
 from tessel_core.strategies.strategy import ZERO_STAGES, Strategy
-from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -50,7 +49,7 @@ class Traffic(NamedTuple):
     """Number of weight elements that a replica updates."""
 
 
-_GRADIENTS, _REDUCED = (Traffic._fields.index(name) for name in ("gradients", "reduced"))
+_WEIGHTS, _GRADIENTS, _REDUCED, _STATE = map(Traffic._fields.index, ("weights", "gradients", "reduced", "state"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +194,7 @@ class Stages:
         Its element [i, j] is the bytes of a stage with the layers i to j - 1 and `held` micro-batches.
         """
         layers, rows = self.blocks(stage).layers, self.blocks(stage).stands_for
-        traffic = Traffic(*self.traffic(stage).T)
-        always = traffic.weights + traffic.state + traffic.gradients
+        always = self.traffic(stage)[:, (_WEIGHTS, _GRADIENTS, _STATE)].sum(axis=1)
         return sums(always[rows] + held * layers.held) + layers.largest_space
 
     def _stage(self, stage: int, first: int, last: int) -> StageCosts:
@@ -396,8 +394,8 @@ class Stages:
         how = found.first, found.places, found.numbers, found.rates, limit
         if np.diff(found.first)[rows].sum() > MAX_BUCKETED_WEIGHTS:
             making = WEIGHT if self.strategy.form.split else BACKWARD
-            return kernels.reductions_apart(rows, runs[making], *how).tolist()
-        return kernels.reductions(rows, runs, *how).tolist()
+            return list(kernels.reductions_apart(rows, runs[making], *how).tolist())
+        return list(kernels.reductions(rows, runs, *how).tolist())
 
     def _new_reduced(self, stage: int) -> Reduced | None:
         """Return the gradients that replicas reduce at the end of the step, or None if there are none.
@@ -504,17 +502,17 @@ def _traffic(blocks: Blocks, strategy: Strategy, parts: NDArray[np.int64]) -> Co
     columns, least = blocks.columns, blocks.least_add
     at_once, at_end = parts if strategy.scatters_at_once else 1, parts if strategy.zero > 0 else 1
     of_weights = at_once if strategy.zero == ZERO_STAGES[-1] else 1
-    found = Traffic(
-        adding=np.where(columns.add > 0, np.maximum(least, columns.add / at_once), 0.0),
-        copying=np.where(columns.first > 0, np.maximum(least, columns.first / at_once), 0.0),
-        weights=columns.bytes / of_weights,
-        gradients=columns.gradient / at_once,
-        reduced=columns.gradient / at_end,
-        state=columns.state / at_end,
-        numbers=columns.elements / at_end,
-    )
+    found = {
+        "adding": np.where(columns.add > 0, np.maximum(least, columns.add / at_once), 0.0),
+        "copying": np.where(columns.first > 0, np.maximum(least, columns.first / at_once), 0.0),
+        "weights": columns.bytes / of_weights,
+        "gradients": columns.gradient / at_once,
+        "reduced": columns.gradient / at_end,
+        "state": columns.state / at_end,
+        "numbers": columns.elements / at_end,
+    }
     in_row = columns.row == np.arange(len(blocks.seconds))[:, None]
-    return np.asarray(in_row @ np.stack(found, axis=1))
+    return np.asarray(in_row @ np.stack([found[name] for name in Traffic._fields], axis=1))
 
 
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:

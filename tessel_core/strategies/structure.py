@@ -170,7 +170,10 @@ class Structure:
 
     @cached_property
     def boundaries(self) -> Column:
-        """Which values count for the columns `enters` (by direction) and `leaves` of `Blocks`, by row, column and value."""
+        """Which values count for the columns `enters` (by direction) and `leaves` of `Blocks`.
+
+        The array has the shape (rows, 3 columns, values).
+        """
         backward: dict[int, int] = {}
         for op in self.program.ops:
             if op.tag.phase != "forward":
