@@ -135,8 +135,10 @@ class WeightColumns:
     row: Integers
     phase: Integers
     """Phase in which the gradient is made."""
-    over: tuple[str, ...]
-    """Dimension of parallelism whose devices all have the weight."""
+    overs: tuple[str, ...]
+    """Dimensions of parallelism whose devices all have some weight."""
+    over: Integers
+    """Index in `overs` of the dimension whose devices all have the weight."""
     bytes: Column
     gradient: Column
     """Bytes of the gradient."""
@@ -153,8 +155,9 @@ class WeightColumns:
 
     def parts(self, degree_of: Callable[[str], int]) -> Integers:
         """Return the number of parts into which replicas can cut each weight; 1 if no axis divides."""
-        pairs = zip(self.types, map(degree_of, self.over), strict=True)
-        return np.array([parts_of(each, replicas) for each, replicas in pairs], np.int64)
+        replicas = [degree_of(over) for over in self.overs]
+        pairs = zip(self.types, self.over.tolist(), strict=True)
+        return np.array([parts_of(each, replicas[over]) for each, over in pairs], np.int64)
 
 
 @dataclass(frozen=True)
@@ -578,12 +581,12 @@ class _Simulated:
     def _with_bytes(self, inputs: list[list[int]]) -> tuple[frozenset[tuple[int, int]], ...]:
         return tuple(frozenset((value, self._types[value].bytes) for value in row) for row in inputs)
 
-    def _run(self, row: int, phase: int) -> float:
-        """Return the end of a layer's computation in a phase, or 0 if it computes nothing."""
+    @cached_property
+    def _run_ends(self) -> Column:
+        """Ends of the computation by row and phase. They are 0 for a layer that computes nothing in a phase."""
         from tessel_core.strategies.layer_kernels import END
 
-        end = float(self._runs[row, phase, END])
-        return 0.0 if np.isnan(end) else end
+        return np.nan_to_num(self._runs[:, :, END])
 
     def _onward(self) -> tuple[Column, Integers]:
         """Return the columns `onward` and `made_by` of `Blocks`."""
@@ -591,7 +594,7 @@ class _Simulated:
         found, made_by = np.zeros((layers, 2)), np.repeat(np.arange(layers)[:, None], 2, axis=1)
         for each in self._structure.onward:
             latest = max([self._end[number] for number in each.ready_at])
-            found[each.row, each.way] = latest - self._run(each.maker, each.way)
+            found[each.row, each.way] = latest - self._run_ends[each.maker, each.way]
             made_by[each.row, each.way] = each.maker
         return found, made_by
 
@@ -637,7 +640,8 @@ class _Simulated:
         for key, end in sorted(ends.items(), key=lambda each: each[1]):
             row, phase, scope = key
             late = float(self._end[latest[key]]) - end
-            unit = Unit(scope, end - before, max(0.0, starts[key] - before), late, self._run(row, phase) - end)
+            rest = float(self._run_ends[row, phase]) - end
+            unit = Unit(scope, end - before, max(0.0, starts[key] - before), late, rest)
             found[row][phase].append(unit)
             before = end
         return tuple(tuple(map(tuple, row)) for row in found)
@@ -646,13 +650,8 @@ class _Simulated:
 
     def _ready(self) -> Column:
         """Return the column `ready` of `Blocks`."""
-        places = self._structure.weights
-        return np.array(
-            [
-                float(self._end[each.ready_at]) - self._run(*each.made_in) if each.ready_at >= 0 else 0.0
-                for each in places
-            ]
-        )
+        made_by, rows, phases = self._structure.gradients
+        return np.where(made_by >= 0, self._end[made_by] - self._run_ends[rows, phases], 0.0)
 
     def _columns(self) -> WeightColumns:
         """Return the columns of the weights. They do not depend on the number of samples."""
@@ -665,6 +664,7 @@ class _Simulated:
             interned(self._types[each.value].shaped((0,))) if each.gradient is None else self._types[each.gradient]
             for each in places
         )
+        overs = tuple(dict.fromkeys(each.over for each in places))
         trained = np.array([each.gradient is not None for each in places], bool)
         elements = np.array([each.elements for each in types], float)
         copy = [self._price("identity", (), (each,), (each,)) for each in types]
@@ -673,7 +673,8 @@ class _Simulated:
         return WeightColumns(
             row=np.array([each.row for each in places], np.int64),
             phase=np.array([each.phase for each in places], np.int64),
-            over=tuple(each.over for each in places),
+            overs=overs,
+            over=np.array([overs.index(each.over) for each in places], np.int64),
             bytes=np.array([each.bytes for each in types], float),
             gradient=np.array([each.bytes for each in made], float),
             elements=np.array([each.elements for each in made], float),

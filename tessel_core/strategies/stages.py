@@ -147,7 +147,7 @@ class Stages:
     def _parts_of_weights(self, blocks: Blocks, degrees: Degrees) -> NDArray[np.int64]:
         """Return the number of parts into which replicas can cut each weight."""
         columns = blocks.columns
-        key = "parts", id(columns), *(degrees.of(over) for over in dict.fromkeys(columns.over))
+        key = "parts", id(columns), *map(degrees.of, columns.overs)
         return self._table.once(key, lambda: columns.parts(degrees.of))
 
     def static(self, stage: int) -> float:
@@ -404,13 +404,12 @@ class Stages:
         """
         blocks, strategy, degrees = self.blocks(stage), self.strategy, self._wiring.ranks.degrees
         columns, parts = blocks.columns, self._parts_of_weights(blocks, degrees)
-        replicas = {over: degrees.of(over) for over in self._overs}
         scattered = (parts > 1) & (strategy.zero > 0)
         made = (columns.gradient > 0) & ~(scattered & strategy.scatters_at_once)
-        made &= np.array([replicas[over] > 1 for over in columns.over], bool)
+        made &= np.array([degrees.of(over) > 1 for over in columns.overs], bool)[columns.over]
         if not made.any():
             return None
-        over_of = np.array([self._overs.index(over) for over in columns.over], np.int64)
+        over_of = np.array([self._overs.index(over) for over in columns.overs], np.int64)[columns.over]
         return Reduced(
             np.searchsorted(columns.row[made], np.arange(len(blocks.seconds) + 1)),
             np.stack((columns.phase, over_of), axis=1)[made],

@@ -289,6 +289,13 @@ class Structure:
             found.append((row, number, place))
         return [place for _, _, place in sorted(found, key=lambda each: each[:2])]
 
+    @cached_property
+    def gradients(self) -> tuple[Integers, Integers, Integers]:
+        """The fields `ready_at` and `made_in` of all weights."""
+        found = [(each.ready_at, *each.made_in) for each in self.weights]
+        made_by, rows, phases = np.array(found, np.int64).reshape(-1, 3).T
+        return made_by, rows, phases
+
     def roots(self, types: Sequence[TensorType]) -> set[Scope]:
         """Return the first and the last part of the network that have weights, given the types of all values.
 
