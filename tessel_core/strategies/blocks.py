@@ -309,9 +309,11 @@ class _Shared:
     """Seconds of operations."""
     steps: dict[Hashable, _Step] = field(default_factory=dict)
     """Optimizer steps."""
-    structures: dict[Hashable, Structure] = field(default_factory=dict)
-    axes: dict[Hashable, Axes | None] = field(default_factory=dict)
-    """Axes of the samples, by the outline of programs. None if sizes do not follow from them."""
+    outlines: dict[Hashable, int] = field(default_factory=dict)
+    """Numbers of the outlines of programs."""
+    structures: dict[tuple[int, int, bool, bool], Structure] = field(default_factory=dict)
+    axes: dict[int, Axes | None] = field(default_factory=dict)
+    """Axes of the samples, by the number of the outline. None if sizes do not follow from them."""
 
 
 class BlockTable:
@@ -454,7 +456,7 @@ class _Cut:
         self._split = table.training and strategy.form.split
         self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
         self._built: dict[int, Distributed] = {}
-        self._outlines: dict[int, Hashable] = {}
+        self._outlines: dict[int, int] = {}
         self._types: dict[int, SizedTypes] = {}
         self._programs: dict[tuple[int, bool], SizedProgram] = {}
 
@@ -500,7 +502,8 @@ class _Cut:
         model = with_layers_cut(model, strategy, training=table.training)
         model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
         self._built[rows] = model = _weights_last(model) if self._split else model
-        self._outlines[rows] = outline(model, self._degrees)
+        known = table.shared.outlines
+        self._outlines[rows] = known.setdefault(outline(model, self._degrees), len(known))
         self._types[rows] = SizedTypes(rows, model.program.types, None)
         return model
 
@@ -746,7 +749,7 @@ def _update_seconds(table: BlockTable, price: Price, device: str, step: _Step | 
             found += price(kind, attributes, sized, ready)
         return found
 
-    return table.once(("update", device, step.operations, numbers), seconds)
+    return table.once(("update", device, id(step.operations), numbers), seconds)
 
 
 def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorType]) -> _Step:
