@@ -259,6 +259,11 @@ class Blocks:
         return np.bincount(self.columns.row, of_weights, len(self.seconds)).astype(float)
 
     @cached_property
+    def joins(self) -> NDArray[np.bool_]:
+        """Whether each row has outputs that micro-batches join."""
+        return np.array([any(both) for both in self.joined], bool)
+
+    @cached_property
     def table(self) -> Column:
         """Columns side by side, as `stage_kernels.py` reads them."""
         columns = self.seconds, self.talks, self.leads, self.onward, self.held[:, None], self.space, self.change
@@ -713,7 +718,8 @@ class _Simulated:
     @cached_property
     def _step(self) -> _Step | None:
         """The optimizer step, or None in inference."""
-        return self._table.step(self._program.model, self._grad_dtype)
+        model = self._program.model
+        return self._table.once(("step", id(model)), lambda: self._table.step(model, self._grad_dtype))
 
 
 @dataclass(frozen=True)

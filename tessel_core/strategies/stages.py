@@ -467,15 +467,14 @@ def _bytes_of(inputs: tuple[frozenset[tuple[int, int]], ...], rows: Integers) ->
 
 def _joined(blocks: Blocks, rows: Integers) -> tuple[tuple[Joined, ...], tuple[Joined, ...]]:
     """Return the outputs of a stage that are joined over micro-batches, in forward and backward runs."""
-    found, held = (list[Joined](), list[Joined]()), np.cumsum(blocks.held[rows]).tolist()
-    for place, row in enumerate(rows.tolist()):
-        if not any(blocks.joined[row]):
-            continue
-        below = held[place - 1] if place else 0.0, held[place]
-        for way in (FORWARD, BACKWARD):
-            found[way].extend(
-                Joined(each.level + below[way], each.bytes, each.price) for each in blocks.joined[row][way]
-            )
+    places = np.flatnonzero(blocks.joins[rows]).tolist()
+    if not places:
+        return (), ()
+    found, held = (list[Joined](), list[Joined]()), [0.0, *np.cumsum(blocks.held[rows]).tolist()]
+    for place in places:
+        for way, some in enumerate(blocks.joined[rows[place]]):
+            below = held[place + way]
+            found[way].extend(Joined(each.level + below, each.bytes, each.price) for each in some)
     return tuple(found[0]), tuple(found[1])
 
 
