@@ -25,7 +25,21 @@ REDUCE_SCATTER, ALL_REDUCE, ALL_GATHER = range(3)
 
 
 @compiled
-def runs_of(table: Floats, rows: Integers, ends: Places) -> Floats:
+def stage_runs(table: Floats, makers: Integers, rows: Integers, ends: Places) -> tuple[Floats, Floats, Floats]:
+    """Return what a stage's runs take, from `Blocks.table` and `Blocks.makers`.
+
+    Returns
+    -------
+    Seconds of each layer, by phase and layer. Then an array of shape (2, directions): the seconds of a run until it
+    uses an input from another stage, and from its end until its outputs are ready. Last, by phase, the seconds from the
+    start of a run to its first collective; infinite without one.
+    """
+    runs = _seconds_of_layers(table, rows, ends)
+    return runs, _leads_and_onward(table, makers, rows, ends, runs), _first_talks(table, rows, runs)
+
+
+@compiled
+def _seconds_of_layers(table: Floats, rows: Integers, ends: Places) -> Floats:
     """Return the seconds of each layer of a stage, for forward, backward and gradients of weights, by phase and layer.
 
     The first layer of a run does not wait for the communication of the layer before it. Instead, the whole run starts
@@ -43,7 +57,7 @@ def runs_of(table: Floats, rows: Integers, ends: Places) -> Floats:
 
 
 @compiled
-def leads_and_onward(table: Floats, makers: Integers, rows: Integers, ends: Places, runs: Floats) -> Floats:
+def _leads_and_onward(table: Floats, makers: Integers, rows: Integers, ends: Places, runs: Floats) -> Floats:
     """Return the seconds of a run until it uses an input from another stage, and from its end until its outputs are
     ready.
 
@@ -68,7 +82,7 @@ def leads_and_onward(table: Floats, makers: Integers, rows: Integers, ends: Plac
 
 
 @compiled
-def first_talks(table: Floats, rows: Integers, runs: Floats) -> Floats:
+def _first_talks(table: Floats, rows: Integers, runs: Floats) -> Floats:
     """Return the seconds from the start of a run to its first collective, by phase. Infinite without one."""
     found, count = np.full(3, np.inf), len(rows)
     for phase in range(3):
@@ -83,11 +97,23 @@ def first_talks(table: Floats, rows: Integers, runs: Floats) -> Floats:
 
 
 @compiled
-def peaks_of(table: Floats, rows: Integers, gradients: Floats, bucket: float) -> tuple[float, float, float]:
+def stage_peaks(
+    table: Floats, rows: Integers, gradients: Floats, bucket: float, gone: Floats
+) -> tuple[float, float, float, float]:
     """Return the largest bytes of a micro-batch in its forward run, in a backward run, and in the first backward run.
 
-    `gradients` has the bytes that each layer's first backward run leaves in memory. While a bucket is reduced, there
-    are two copies of its `bucket` bytes.
+    The last number is that of a run for gradients of weights, above the bytes at its start.
+
+    Parameters
+    ----------
+    table, rows
+        `Blocks.table`, and the rows of the layers.
+    gradients
+        Bytes that each layer's first backward run leaves in memory.
+    bucket
+        Bytes of the largest bucket. While it is reduced, there are two copies of it.
+    gone
+        Bytes of each layer's gradients that do not stay in memory.
     """
     held, later, forward, backward, first = 0.0, gradients.sum(), -np.inf, -np.inf, -np.inf
     for i in range(len(rows)):
@@ -97,20 +123,11 @@ def peaks_of(table: Floats, rows: Integers, gradients: Floats, bucket: float) ->
         later -= gradients[i]
         running = held + table[row, SPACE + BACKWARD]
         backward, first = max(backward, running), max(first, running + later + (bucket if later > 0 else 0.0))
-    return forward, backward, first
-
-
-@compiled
-def peak_of_weights(table: Floats, rows: Integers, gone: Floats) -> float:
-    """Return the largest bytes of a micro-batch in a run for gradients of weights, above those at the run's start.
-
-    `gone` has the bytes of each layer's gradients that do not stay in memory.
-    """
-    level, found = 0.0, -np.inf
+    level, weights = 0.0, -np.inf
     for i in range(len(rows) - 1, -1, -1):
-        found = max(found, level + table[rows[i], SPACE + WEIGHT])
+        weights = max(weights, level + table[rows[i], SPACE + WEIGHT])
         level += table[rows[i], CHANGE + WEIGHT] - gone[i]
-    return found
+    return forward, backward, first, weights
 
 
 @compiled

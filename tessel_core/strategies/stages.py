@@ -204,8 +204,8 @@ class Stages:
         table, begins, ends = blocks.table, not first, last == len(blocks.stands_for)
         rows = blocks.stands_for[first:last]
         around = -1 if begins else int(blocks.stands_for[first - 1]), -1 if ends else int(blocks.stands_for[last])
-        runs = kernels.runs_of(table, rows, around)
-        leads, onward = kernels.leads_and_onward(table, blocks.makers, rows, around, runs).tolist()
+        runs, leads_and_onward, talks = kernels.stage_runs(table, blocks.makers, rows, around)
+        leads, onward = leads_and_onward.tolist()
         seconds, top, bottom = runs.sum(axis=1).tolist(), rows[0], rows[-1]
         traffic = self._together(stage, rows)
         adding, copying = traffic.adding, traffic.copying
@@ -227,7 +227,7 @@ class Stages:
         tail = max(tail, trailing[making if self._table.training else FORWARD])
         left = self.traffic(stage)[rows, _GRADIENTS if self.several else _REDUCED]
         comes, goes, returns = _boundary(blocks, top, bottom, begins, ends)
-        peaks = kernels.peaks_of(table, rows, left, 0.0 if self.several else bucket)
+        peaks = kernels.stage_peaks(table, rows, left, 0.0 if self.several else bucket, self._gone(stage, rows))
         gathered, back = self._gathered(stage, rows), comes - goes + returns
         first_peak = peaks[2] + gathered + back
         peak = peaks[0] + gathered + comes, peaks[1] + gathered + back if self.several else first_peak
@@ -244,7 +244,7 @@ class Stages:
             copying=copying * self.several,
             onward=(onward[0], onward[1]),
             leads=(leads[0], leads[1]),
-            talks=tuple(kernels.first_talks(table, rows, runs).tolist()),
+            talks=tuple(talks.tolist()),
             trailing=(trailing[0], trailing[1], trailing[2]),
             exchanging=exchanges,
             tail=tail,
@@ -256,7 +256,7 @@ class Stages:
             peak=peak,
             first_peak=first_peak,
             kept=kept,
-            peak_of_weights=kept + kernels.peak_of_weights(table, rows, self._gone(stage, rows)),
+            peak_of_weights=kept + peaks[3],
             samples=float(blocks.own_samples[rows].sum()) + _bytes_of(blocks.shared_samples, rows),
             constants=_bytes_of(blocks.constants, rows),
             after=0.0 if strategy.scatters_at_once else bucket + traffic.reduced * (not self.several),
