@@ -117,6 +117,7 @@ class Joined:
     bytes: int
     """Bytes of the output of one micro-batch."""
     price: Callable[[], tuple[float, ...]]
+    """Computes `seconds`, which are needed only if the output is large."""
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -152,6 +153,7 @@ class WeightColumns:
     """Seconds as in `Weight`."""
     types: tuple[TensorType, ...]
     gradients: tuple[TensorType, ...]
+    """Types of the gradients. The gradient of a weight that is not trained has no elements."""
 
     def parts(self, degree_of: Callable[[str], int]) -> Integers:
         """Return the number of parts into which replicas can cut each weight; 1 if no axis divides."""
@@ -238,6 +240,7 @@ class Blocks:
     """Returns the seconds of the optimizer step for a number of weight elements."""
 
     simulated: _Simulated
+    """The simulated micro-batch, from which `weights` and `units` are taken when they are needed."""
 
     @cached_property
     def weights(self) -> tuple[tuple[Weight, ...], ...]:
@@ -337,7 +340,6 @@ class BlockTable:
         self._costs = self.shared.costs
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
-        self._stands_for: tuple[int, ...] = ()
         self._cuts: dict[Hashable, _Cut] = {}
         self._remembered: dict[Hashable, Any] = {}
 
@@ -351,7 +353,6 @@ class BlockTable:
         """Return the forward pass for `rows` samples, in which layers that repeat occur only once."""
         if rows not in self._short:
             self._short[rows] = self.family.condensed(self.family.with_batch(self.spec, rows))
-            self._stands_for = self._short[rows].stands_for
         return self._short[rows]
 
     def completed(self, rows: int, *, split: bool, attention: AttentionKernel) -> Distributed:
@@ -383,7 +384,7 @@ class BlockTable:
         if key not in self._blocks:
             program = self.program(strategy, rows, combines=combines)
             simulated = _Simulated(self, program, rows, strategy, wiring.costs(place), patterns)
-            self._blocks[key] = simulated.blocks(self._stands_for)
+            self._blocks[key] = simulated.blocks(self.stands_for)
         return self._blocks[key]
 
     def program(self, strategy: Strategy, rows: int, *, combines: bool = False) -> SizedProgram:
@@ -403,8 +404,8 @@ class BlockTable:
 
     @property
     def stands_for(self) -> tuple[int, ...]:
-        """For each layer of the whole network, the row that represents it."""
-        return self._stands_for
+        """For each layer of the whole network, the row that represents it. Known when a program has been built."""
+        return next(iter(self._short.values())).stands_for
 
     def seconds(
         self, costs: RankCosts, where: Hashable, kind: str, attributes: Attributes, types: Types, made: Types

@@ -17,8 +17,6 @@ from tessel_core.strategies.structure import Structure
 Column = NDArray[np.float64]
 Price = Callable[[str, Attributes, Sequence[TensorType], Sequence[TensorType]], float]
 """Returns the seconds of an operation: kind, attributes, types of its inputs and of its outputs."""
-
-
 Axes = Sequence[tuple[bool, ...]]
 """For each value and axis, whether the size is proportional to the number of samples. Other sizes are constant."""
 
@@ -28,14 +26,17 @@ def sample_axes(one: Sequence[TensorType], other: Sequence[TensorType], rows: tu
 
     Return None if a size is neither constant nor proportional.
     """
-    known: dict[tuple[int, int], tuple[bool, ...] | None] = {}
-    for pair in zip(one, other, strict=True):
-        known.setdefault((id(pair[0]), id(pair[1])), _grows(*pair, rows))
-    found = [known[id(first), id(second)] for first, second in zip(one, other, strict=True)]
-    return None if None in found else [each for each in found if each is not None]
+    found = list[tuple[bool, ...]]()
+    for first, second in zip(one, other, strict=True):
+        grows = _grows(first, second, rows)
+        if grows is None:
+            return None
+        found.append(grows)
+    return found
 
 
 def _grows(one: TensorType, other: TensorType, rows: tuple[int, int]) -> tuple[bool, ...] | None:
+    """Return the axes of one value, or None if a size is neither constant nor proportional."""
     if one.dtype != other.dtype or len(one.shape) != len(other.shape):
         return None
     pairs = list(zip(one.shape, other.shape, strict=True))
