@@ -424,7 +424,7 @@ class BlockTable:
         operator, values = find_operator(kind), dict(attributes)
         if operator.pattern:
             return max(costs.seconds(kind, types, made, values).values())
-        position = self._costs.position(costs.worker_of(0, 0))
+        position = self._costs.position(costs.first_worker)
         return 0.0 if operator.view else self._costs.terms_on(position, kind, types, made, values).seconds
 
     def step(self, model: Distributed, grad_dtype: str) -> _Step | None:
@@ -530,7 +530,7 @@ class _Simulated:
 
         self._table, self._costs, self._grad_dtype = table, costs, strategy.grad_dtype
         self._program, self._structure = program, program.structure
-        self._kind, self._patterns = table.mesh.devices[costs.worker_of(0, 0) - 1].kind, patterns
+        self._kind, self._patterns = table.mesh.devices[costs.first_worker - 1].kind, patterns
         self._types, self._bytes = program.types(rows), program.bytes(rows)
         self._seconds, spaces = program.seconds(rows, self._price)
         structure = self._structure
