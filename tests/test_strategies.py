@@ -253,11 +253,27 @@ def test_programs_of_other_batches_follow_from_two(name: str, strategy: Strategy
     family, said = found
     spec = family.spec(**said | {"batch": 1} | ({"layers": 4, "sequence": 512} if "sequence" in said else {}))
     derived, cut = (BlockTable(family, spec, find_mesh("h100-8")) for _ in range(2))
-    for rows in (1, 2, 8):
-        derived.blocks(strategy, rows, 0)
-    model, again = derived.cut_model(strategy, 8), cut.cut_model(strategy, 8)
-    assert len(model.program.ops) == len(again.program.ops)
-    for one, other in zip(model.program.ops, again.program.ops, strict=True):
-        types = [(program.types_of(op.inputs), program.types_of(op.outputs)) for op, program in (
-            (one, model.program), (other, again.program))]  # fmt: skip
-        assert (one.kind, one.attributes, types[0]) == (other.kind, other.attributes, types[1])
+    for rows in (1, 2):
+        derived.program(strategy, rows)
+    model, again = derived.program(strategy, 8), cut.program(strategy, 8)
+    assert list(derived.built_sizes) == [1, 2]
+    assert model.types(8) == again.types(8)
+    operations = [[(op.kind, op.attributes) for op in each.model.program.ops] for each in (model, again)]
+    assert operations[0] == operations[1]
+
+
+@pytest.mark.parametrize("mode", ["training", "prefill"])
+def test_configurations_of_several_sizes_together_equal_each_alone(mode: str) -> None:
+    """Tables of several sizes share structures of layers. The results of a configuration do not depend on others."""
+    family, mesh = find_family("gpt"), find_mesh("h200-16")
+    sizes = {"size": ("gpt2", "gpt2-xl", "gpt3-6.7b"), "batch": (16, 64), "dtype": ("bf16", "fp32"), "mode": (mode,)}
+    more = {"context": (512,)} if mode == "prefill" else {}
+    both = {"recompute": (Recompute.NONE, Recompute.FULL), "zero": (0, 1, 3)} if mode == "training" else {}
+    grid = Grid(ranges(**sizes, **more), (1, 2), (1, 2, 4), (1, 2, 4), (1, 4, 16), **both)
+    some = random.Random(0).sample(grid.configurations(family, 16), 60)
+    outcomes = evaluate(family, some, mesh)
+    assert sum(found.by_blocks for found in outcomes) > 20
+    for each, found in zip(some, outcomes, strict=True):
+        (alone,) = evaluate(family, [each], mesh)
+        assert (found.peaks, found.reason) == (alone.peaks, alone.reason)
+        assert found.ends == pytest.approx(alone.ends, rel=1e-12)

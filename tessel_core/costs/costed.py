@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tessel_core.costs.fit import CostFit, kind_fit, rates_of, times_as_long
+from tessel_core.costs.fit import CostFit, KernelFit, Rates, kind_fit, rates_of, times_as_long
 from tessel_core.costs.kernels import (
     BYTES_OF,
     PRODUCTS,
@@ -204,27 +204,61 @@ def operator_terms(
 
     Raises InputError for a device whose rates are unknown.
     """
-    work = operator_work(operator, dtype).slowed(times_as_long(operator.kind, device.kind))
+    work = operator_work(operator, dtype)
     if work.flops == 0 and work.bytes == 0:
-        return OperatorTerms(0.0, 0.0, 0.0, 0.0)
+        return _NO_WORK
+    return kernel_speed(operator.kind, device, dtype, training, fit, launches=launches).terms(work, casts)
+
+
+_NO_WORK = OperatorTerms(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpeed:
+    """How fast a device runs one kind of operator."""
+
+    fit: CostFit
+    kernel: KernelFit
+    rates: Rates
+    mode: float
+    """Factor on the time of launches."""
+    launches: int
+    times: float
+    """Duration of the arithmetic, divided by that of the kernel that was fitted."""
+
+    def terms(self, work: Work, casts: Beside = _NO_KERNELS) -> OperatorTerms:
+        """Return the cost of an operator with some work. The kernels in `casts` run before it."""
+        work, kernel, rates = work.slowed(self.times), self.kernel, self.rates
+        launch, casting = self.mode * self.launches * kernel.launch, 0.0
+        if casts.launches:
+            cast = self.fit.kernel("elementwise")
+            launch += self.mode * casts.launches * cast.launch
+            casting = casts.bytes / (rates.bandwidth * cast.memory)
+        computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
+        seconds = self.fit.joined(launch, kernel.joined(computing, moving) + casting)
+        return OperatorTerms(launch, computing, moving, seconds, casting)
+
+
+def kernel_speed(
+    kind: str, device: Device, dtype: str, training: bool, fit: CostFit | None, *, launches: int | None = None
+) -> KernelSpeed:
+    """Return how fast a device runs one kind of operator. The arguments are those of `operator_terms`."""
     fit, rates = fit or kind_fit(device.kind), rates_of(device, dtype)
-    kernel, forward = fit.kernel(work.kernel), fit.launches.forward if training else fit.launches.inference
-    mode = fit.launches.backward if is_gradient(operator.kind) else forward
-    launch = mode * (launches_of(operator.kind) if launches is None else launches) * kernel.launch
-    casting = 0.0
-    if casts.launches:
-        cast = fit.kernel("elementwise")
-        launch += mode * casts.launches * cast.launch
-        casting = casts.bytes / (rates.bandwidth * cast.memory)
-    computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
-    seconds = fit.joined(launch, kernel.busy(work, rates) + casting)
-    return OperatorTerms(launch, computing, moving, seconds, casting)
+    forward = fit.launches.forward if training else fit.launches.inference
+    mode = fit.launches.backward if is_gradient(kind) else forward
+    count = launches_of(kind) if launches is None else launches
+    return KernelSpeed(fit, fit.kernel(kernel_of(kind)), rates, mode, count, times_as_long(kind, device.kind))
 
 
 def operator_work(operator: Operator, dtype: str) -> Work:
     """Return the work of all kernels of an operator together."""
-    name, moved = kernel_of(operator.kind), operator.bytes or 0.0
-    return Work(name, operator.flops or 0.0, moved, outputs_of(name, moved, operator.output_bytes, width_of(dtype)))
+    return work_of(operator.kind, operator.flops or 0.0, operator.bytes or 0.0, operator.output_bytes, dtype)
+
+
+def work_of(kind: str, flops: float, moved: float, output_bytes: int | None, dtype: str) -> Work:
+    """Return the work of all kernels of an operator together, from its FLOPs and the bytes that it moves and writes."""
+    name = kernel_of(kind)
+    return Work(name, flops, moved, outputs_of(name, moved, output_bytes, width_of(dtype)))
 
 
 def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:

@@ -62,8 +62,11 @@ class KernelFit:
 
     def busy(self, work: Work, rates: Rates) -> float:
         """Return the seconds for which the kernel keeps the device busy."""
-        parts = self.computing(work, rates), self.moving(work, rates)
-        return sum(parts) if self.serial else max(parts)
+        return self.joined(self.computing(work, rates), self.moving(work, rates))
+
+    def joined(self, computing: float, moving: float) -> float:
+        """Return the seconds of arithmetic and traffic together."""
+        return computing + moving if self.serial else max(computing, moving)
 
     def computing(self, work: Work, rates: Rates) -> float:
         """Return the seconds of arithmetic."""

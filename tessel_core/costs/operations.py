@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tessel_core.costs.kernels import BYTES_OF, PRODUCTS, kernel_of, width_of
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.formats import FORMAT, FUSED, KERNEL, fused_bytes
@@ -33,11 +35,20 @@ def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Oper
 
     For a part of a fused kernel, only memory traffic counts.
     """
+    known_as, flops, moved, made = amounts_of(kind, types, outputs, values)
+    backward = kind.endswith("_grad") and FUSED not in values
+    return Operator(kind, known_as, flops=flops, bytes=moved, output_bytes=made, backward=backward)
+
+
+def amounts_of(kind: str, types: Types, outputs: Types, values: Values) -> tuple[str, float, float, int | None]:
+    """Return the kind of an operation in the cost model, its FLOPs, and the bytes that it moves.
+
+    Last, return the bytes that it writes if it is a product, else None.
+    """
     if FUSED in values:
-        return Operator(kind, "fused", flops=0.0, bytes=fused_bytes(types, outputs, values))
+        return "fused", 0.0, fused_bytes(types, outputs, values), None
     work = find_operator(kind).work(types, outputs, values)
-    backward, forward = kind.endswith("_grad"), kind.removesuffix("_grad")
-    known_as = _KNOWN_AS.get(kind) or _KNOWN_AS.get(forward, forward) + "_backward" * backward
+    known_as = _known_as(kind)
     if kind == "opaque":
         known_as = str(values["operator"])
     if KERNEL in values:
@@ -47,7 +58,13 @@ def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Oper
     if made is not None and FORMAT in values:
         narrow, wide = width_of(format_of(types, values)), width_of(format_of(types))
         moved = made + (moved - made) * narrow / wide
-    return Operator(kind, known_as, flops=work.flops, bytes=moved, output_bytes=made, backward=backward)
+    return known_as, work.flops, moved, made
+
+
+@cache
+def _known_as(kind: str) -> str:
+    forward = kind.removesuffix("_grad")
+    return _KNOWN_AS.get(kind) or _KNOWN_AS.get(forward, forward) + "_backward" * (forward != kind)
 
 
 def format_of(types: Types, values: Values | None = None) -> str:

@@ -18,13 +18,13 @@ from tessel_core.costs.collectives import (
     send_link,
     wires_of,
 )
-from tessel_core.costs.costed import Beside, OperatorTerms, operator_terms
+from tessel_core.costs.costed import Beside, KernelSpeed, OperatorTerms, kernel_speed, work_of
 from tessel_core.costs.fit import CostFit
-from tessel_core.costs.operations import as_operator, format_of
+from tessel_core.costs.operations import amounts_of, as_operator, format_of
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.attributes import number
-from tessel_core.ir.operators.formats import FUSED, casts_of
+from tessel_core.ir.operators.attributes import integers, number
+from tessel_core.ir.operators.formats import FORMAT, FUSED, casts_of
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
@@ -79,10 +79,13 @@ class MeshCosts(Costs):
     """Whether launches are as slow as autograd makes them. Launches in inference are faster."""
     allreduce: AllreduceFit | None = None
     """Measured all-reduces, by number of devices. For other numbers, the formula of rings is used."""
-    _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Cache of the links of each group of devices."""
+    _groups: dict[tuple[str, tuple[int, ...]], tuple[Wires, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Cache of the links of each group of devices, and of the fraction of their bandwidth that a pattern reaches."""
     _computations: dict[tuple[object, ...], float] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of the seconds of computations."""
+    _speeds: dict[tuple[object, ...], KernelSpeed] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Return the seconds of an operation on each device. Raises InputError for a device that is not in the mesh."""
@@ -124,21 +127,39 @@ class MeshCosts(Costs):
 
         `amount` is the bytes on each worker, before a reduction or after an all-gather.
         """
-        positions = tuple(map(self.position, devices))
-        wires = self._groups.get(positions)
-        if wires is None:
-            wires = self._groups[positions] = wires_of(self.mesh, positions)
-        return collective(pattern, amount, wires, measured_fraction(self.mesh, positions, pattern, wires))
+        if (pattern, devices) not in self._groups:
+            positions = tuple(map(self.position, devices))
+            wires = wires_of(self.mesh, positions)
+            self._groups[pattern, devices] = wires, measured_fraction(self.mesh, positions, pattern, wires)
+        wires, fraction = self._groups[pattern, devices]
+        return collective(pattern, amount, wires, fraction)
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
         """Return the parts of an operation's duration on one worker."""
-        device = self.mesh.devices[self.position((*types, *outputs)[0].device)]
-        asked, dtype = as_operator(kind, types, outputs, values), format_of((*types, *outputs), values)
-        fused = values.get(FUSED)
-        if isinstance(fused, tuple):
-            return operator_terms(asked, device, dtype, fit=self.fit, launches=fused[0])
-        casts = Beside(*casts_of(kind, types, values))
-        return operator_terms(asked, device, dtype, self.training, self.fit, casts=casts)
+        return self.terms_on(self.position((*types, *outputs)[0].device), kind, types, outputs, values)
+
+    def terms_on(self, position: int, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
+        """Return the parts of an operation's duration on the device at this index of the mesh."""
+        known_as, flops, moved, made = amounts_of(kind, types, outputs, values)
+        if flops == moved == 0:
+            return OperatorTerms(0.0, 0.0, 0.0, 0.0)
+        dtype, launches, casts = format_of((*types, *outputs), values), None, Beside()
+        if FUSED in values:
+            launches = integers(values, FUSED)[0]
+        elif FORMAT in values:
+            casts = Beside(*casts_of(kind, types, values))
+        speed = self._speed(position, known_as, dtype, launches)
+        return speed.terms(work_of(known_as, flops, moved, made, dtype), casts)
+
+    def _speed(self, position: int, kind: str, dtype: str, launches: int | None) -> KernelSpeed:
+        key = position, kind, dtype, launches
+        if key not in self._speeds:
+            # The launches of fused kernels do not go through autograd.
+            training = self.training and launches is None
+            self._speeds[key] = kernel_speed(
+                kind, self.mesh.devices[position], dtype, training, self.fit, launches=launches
+            )
+        return self._speeds[key]
 
     def position(self, device: int) -> int:
         """Return the index of a worker among the mesh's devices."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
@@ -36,6 +37,11 @@ class RankCosts(Costs):
     _distinct_groups: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    @cached_property
+    def first_worker(self) -> int:
+        """Worker of the first rank at the first position."""
+        return self.worker_of(0, 0)
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Return the seconds of an operation at each position in the pipeline, on its slowest ranks."""

@@ -9,46 +9,42 @@ computation takes no time. Stages are sums of blocks (`stages.py`).
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.operators.operator import Types, Values
-from tessel_core.ir.program import Scope, Tag
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Types
+from tessel_core.ir.program import Attributes, Scope
 from tessel_core.ir.transforms.attention import AttentionKernel
-from tessel_core.ir.transforms.combining import ADD, JOIN, JOINED, Combined, combined_outputs
-from tessel_core.ir.transforms.condensed import Condensed, condensed
-from tessel_core.ir.transforms.data import replicas_of
+from tessel_core.ir.transforms.condensed import Condensed
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.transforms.update import GradientFormat, Optimizer, scatter_axis
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, interned
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation.costs import MeshCosts
-from tessel_core.simulation.live_memory import owners
 from tessel_core.simulation.ranks import RankCosts
-from tessel_core.simulation.streams import simulate_streams
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.layouts import Matrix, maxima
 from tessel_core.strategies.ranks import Ranks
+from tessel_core.strategies.sized import Axes, Price, SizedProgram, SizedTypes, sample_axes
 from tessel_core.strategies.strategy import Semantics, Strategy, with_layers_cut
+from tessel_core.strategies.structure import BACKWARD, FORWARD, PHASES, STREAM, WEIGHT, Structure, outline
 from tessel_core.strategies.wiring import Wiring
 
+__all__ = ("BACKWARD", "FORWARD", "PHASES", "WEIGHT", "BlockTable", "Blocks")
+
 Column = NDArray[np.float64]
+Integers = NDArray[np.int64]
 T = TypeVar("T")
 
-FORWARD, BACKWARD, WEIGHT = 0, 1, 2
-_TIME_TOLERANCE = 1e-9
-"""Times count as equal if they differ by less than this fraction of the simulated time, which comes from rounding."""
-PHASES = {"forward": FORWARD, "backward": BACKWARD, WEIGHT_PHASE: WEIGHT}
 TURNS = (0, 1, 3, 7, 15, 31, 63, 127, 255, 1023, 16383)
 """The time to join outputs is computed for these numbers of earlier micro-batches, and interpolated for all others."""
 
@@ -77,8 +73,6 @@ class Weight:
     """Seconds to copy its gradient of the first micro-batch, which begins the sum."""
     over: str
     """Dimension of parallelism whose devices all have this weight."""
-    state: int
-    """Bytes of the optimizer's state, if replicas do not share it."""
     phase: int
     """Phase in which its gradient is made."""
     used: frozenset[int]
@@ -91,7 +85,12 @@ class Weight:
 
     def parts(self, replicas: int) -> int:
         """Return the number of parts into which replicas can cut it; 1 if no axis divides."""
-        return replicas if scatter_axis(self.type.shape, replicas) is not None else 1
+        return parts_of(self.type, replicas)
+
+
+def parts_of(weight: TensorType, replicas: int) -> int:
+    """Return the number of parts into which replicas can cut a weight; 1 if no axis divides."""
+    return replicas if scatter_axis(weight.shape, replicas) is not None else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +116,50 @@ class Joined:
     """Bytes that the layer has allocated since its start when the output is joined."""
     bytes: int
     """Bytes of the output of one micro-batch."""
-    seconds: tuple[float, ...]
-    """Seconds to join the output of a micro-batch. The index is that of the number of earlier micro-batches in `TURNS`.
+    price: Callable[[], tuple[float, ...]]
+    """Computes `seconds`, which are needed only if the output is large."""
 
-    The time to copy the output of the first micro-batch is not included.
-    """
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Seconds to join the output of a micro-batch. The index is that of the number of earlier micro-batches in
+        `TURNS`.
+
+        The time to copy the output of the first micro-batch is not included.
+        """
+        return self.price()
+
+
+@dataclass(frozen=True)
+class WeightColumns:
+    """The weights of all layers, in the order of `Blocks.weights`. All columns have one element per weight."""
+
+    row: Integers
+    phase: Integers
+    """Phase in which the gradient is made."""
+    overs: tuple[str, ...]
+    """Dimensions of parallelism whose devices all have some weight."""
+    over: Integers
+    """Index in `overs` of the dimension whose devices all have the weight."""
+    bytes: Column
+    gradient: Column
+    """Bytes of the gradient."""
+    elements: Column
+    """Number of elements of the gradient."""
+    state: Column
+    """Bytes of the optimizer's state, if replicas do not share it."""
+    copy: Column
+    add: Column
+    first: Column
+    """Seconds as in `Weight`."""
+    types: tuple[TensorType, ...]
+    gradients: tuple[TensorType, ...]
+    """Types of the gradients. The gradient of a weight that is not trained has no elements."""
+
+    def parts(self, degree_of: Callable[[str], int]) -> Integers:
+        """Return the number of parts into which replicas can cut each weight; 1 if no axis divides."""
+        replicas = [degree_of(over) for over in self.overs]
+        pairs = zip(self.types, self.over.tolist(), strict=True)
+        return np.array([parts_of(each, replicas[over]) for each, over in pairs], np.int64)
 
 
 @dataclass(frozen=True)
@@ -187,10 +225,10 @@ class Blocks:
 
     They are indexed by row and direction.
     """
-    weights: tuple[tuple[Weight, ...], ...]
-    """Weights by row, in the order in which their gradients are made."""
-    units: tuple[tuple[tuple[Unit, ...], ...], ...]
-    """Units by row and phase, in the order in which they run; empty if micro-batches are combined."""
+    columns: WeightColumns
+    """The weights of all rows."""
+    ready: Column
+    """For each weight, seconds from the end of its layer's computation until its gradient is complete."""
     adding: Column
     """Seconds to add the gradients of a micro-batch to their sums, by row.
 
@@ -201,15 +239,48 @@ class Blocks:
     update: Callable[[int], float]
     """Returns the seconds of the optimizer step for a number of weight elements."""
 
+    simulated: _Simulated
+    """The simulated micro-batch, from which `weights` and `units` are taken when they are needed."""
+
     @cached_property
-    def gradient_bytes(self) -> NDArray[np.int64]:
+    def weights(self) -> tuple[tuple[Weight, ...], ...]:
+        """Weights by row, in the order in which their gradients are made."""
+        return self.simulated.weights()
+
+    @cached_property
+    def units(self) -> tuple[tuple[tuple[Unit, ...], ...], ...]:
+        """Units by row and phase, in the order in which they run; empty if micro-batches are combined."""
+        return self.simulated.units()
+
+    @cached_property
+    def gradient_bytes(self) -> Column:
         """Bytes of the gradients of weights, by row."""
-        return np.array([sum(each.gradient.bytes for each in row) for row in self.weights], np.int64)
+        return self.by_row(self.columns.gradient)
+
+    def by_row(self, of_weights: Column) -> Column:
+        """Return the sum of a column of weights for each row."""
+        return np.bincount(self.columns.row, of_weights, len(self.seconds)).astype(float)
+
+    @cached_property
+    def joins(self) -> NDArray[np.bool_]:
+        """Whether each row has outputs that micro-batches join."""
+        return np.array([any(both) for both in self.joined], bool)
+
+    @cached_property
+    def table(self) -> Column:
+        """Columns side by side, as `stage_kernels.py` reads them."""
+        columns = self.seconds, self.talks, self.leads, self.onward, self.held[:, None], self.space, self.change
+        return np.hstack(columns)
+
+    @cached_property
+    def makers(self) -> Integers:
+        """The columns `made_by` and `taken_by` side by side."""
+        return np.hstack((self.made_by, self.taken_by))
 
     @cached_property
     def layers(self) -> PerLayer:
         """The same columns with one row per layer of the whole network."""
-        bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
+        bytes_of = self.by_row(self.columns.bytes)
         at = self.stands_for
         forward, backward, weight = self.seconds[at].T
         spaces = self.space[at, FORWARD], self.space[at, BACKWARD]
@@ -236,24 +307,40 @@ class PerLayer:
         return maxima(np.maximum(self.space_forward, self.space_backward))
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """Caches that the tables of several networks on one mesh share."""
+
+    costs: MeshCosts
+    wirings: dict[Ranks, Wiring] = field(default_factory=dict)
+    seconds: dict[Hashable, float] = field(default_factory=dict)
+    """Seconds of operations."""
+    steps: dict[Hashable, _Step] = field(default_factory=dict)
+    """Optimizer steps."""
+    outlines: dict[Hashable, int] = field(default_factory=dict)
+    """Numbers of the outlines of programs."""
+    structures: dict[tuple[int, int, bool, bool], Structure] = field(default_factory=dict)
+    axes: dict[int, Axes | None] = field(default_factory=dict)
+    """Axes of the samples, by the number of the outline. None if sizes do not follow from them."""
+
+
 class BlockTable:
     """Cache of the blocks of one network on one mesh. The batch size of the network does not matter.
 
-    With `like`, the table of another network on the same mesh, both tables share the caches of costs and of wirings.
+    With `like`, the table of another network on the same mesh, both tables share caches.
     """
 
     def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh, like: BlockTable | None = None) -> None:
         self.family, self.spec, self.mesh = family, spec, mesh
         self.training = family.optimizer(spec) is not None
         same = like is not None and like.mesh == mesh and like.training == self.training
-        self._costs: MeshCosts = like._costs if like is not None and same else MeshCosts(mesh, training=self.training)
-        self._wirings: dict[Ranks, Wiring] = like._wirings if like is not None and same else {}
-        self._seconds: dict[Hashable, float] = like._seconds if like is not None and same else {}
+        self.shared: _Shared = (
+            like.shared if like is not None and same else _Shared(MeshCosts(mesh, training=self.training))
+        )
+        self._costs = self.shared.costs
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
-        self._stands_for: tuple[int, ...] = ()
-        self._built: dict[Hashable, dict[int, Distributed]] = {}
-        """Divided networks, by the way in which they are divided and by the number of samples."""
+        self._cuts: dict[Hashable, _Cut] = {}
         self._remembered: dict[Hashable, Any] = {}
 
     def with_memory_of(self, mesh: DeviceMesh) -> BlockTable:
@@ -265,8 +352,7 @@ class BlockTable:
     def short(self, rows: int) -> Condensed:
         """Return the forward pass for `rows` samples, in which layers that repeat occur only once."""
         if rows not in self._short:
-            self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
-            self._stands_for = self._short[rows].stands_for
+            self._short[rows] = self.family.condensed(self.family.with_batch(self.spec, rows))
         return self._short[rows]
 
     def completed(self, rows: int, *, split: bool, attention: AttentionKernel) -> Distributed:
@@ -280,9 +366,9 @@ class BlockTable:
     def wiring(self, strategy: Strategy) -> Wiring:
         """Return how the ranks of a strategy are spread over the mesh."""
         ranks = strategy.ranks(Semantics.DEFAULT)
-        if ranks not in self._wirings:
-            self._wirings[ranks] = Wiring(self._costs, ranks)
-        return self._wirings[ranks]
+        if ranks not in self.shared.wirings:
+            self.shared.wirings[ranks] = Wiring(self._costs, ranks)
+        return self.shared.wirings[ranks]
 
     def blocks(self, strategy: Strategy, rows: int, place: int) -> Blocks:
         """Return the blocks of a strategy's layers at position `place` of the pipeline, for micro-batches of `rows`
@@ -296,42 +382,66 @@ class BlockTable:
         combines = strategy.micro_batches > 1 and not strategy.scatters_at_once
         key = rows, _cut_of(strategy, split), combines, wiring.kind(place), patterns
         if key not in self._blocks:
-            model = self.cut_model(strategy, rows)
-            stands_for = self._stands_for
-            self._blocks[key] = _Simulated(self, model, stands_for, strategy, wiring.costs(place), combines).blocks()
+            program = self.program(strategy, rows, combines=combines)
+            simulated = _Simulated(self, program, rows, strategy, wiring.costs(place), patterns)
+            self._blocks[key] = simulated.blocks(self.stands_for)
         return self._blocks[key]
 
-    def cut_model(self, strategy: Strategy, rows: int) -> Distributed:
+    def program(self, strategy: Strategy, rows: int, *, combines: bool = False) -> SizedProgram:
         """Return the program of one device for the shortened network, divided as in the strategy, for `rows` samples.
 
-        The program is built for two numbers of samples. If they give the same operations, it is only resized for other
-        numbers.
+        With `combines`, it combines a micro-batch with earlier ones.
         """
-        split = self.training and strategy.form.split
-        built = self._built.setdefault(_cut_of(strategy, split), {})
-        known = list(self._short)[:_MIN_CUT_SIZES]
-        for count in known if len(known) == _MIN_CUT_SIZES else (rows,):
-            if rows not in built and count not in built:
-                built[count] = self._cut(strategy, count, split)
-        if rows in built:
-            return built[rows]
-        found = _resized(built, rows) if len(built) >= _MIN_CUT_SIZES else None
+        key = _cut_of(strategy, self.training and strategy.form.split)
+        if key not in self._cuts:
+            self._cuts[key] = _Cut(self, strategy)
+        return self._cuts[key].program(rows, combines=combines)
+
+    @property
+    def built_sizes(self) -> Iterable[int]:
+        """Numbers of samples for which the network was built."""
+        return self._short.keys()
+
+    @property
+    def stands_for(self) -> tuple[int, ...]:
+        """For each layer of the whole network, the row that represents it. Known when a program has been built."""
+        return next(iter(self._short.values())).stands_for
+
+    def seconds(
+        self, costs: RankCosts, where: Hashable, kind: str, attributes: Attributes, types: Types, made: Types
+    ) -> float:
+        """Return the seconds of an operation on devices that `where` distinguishes from others. They are cached.
+
+        Types must be interned.
+        """
+        key = where, kind, attributes, *map(id, types)
+        found = self.shared.seconds.get(key)
         if found is None:
-            found = built[rows] = self._cut(strategy, rows, split)
+            found = self.shared.seconds[key] = self._new_seconds(costs, kind, attributes, types, made)
         return found
 
-    def _cut(self, strategy: Strategy, rows: int, split: bool) -> Distributed:
-        model = self.completed(rows, split=split, attention=strategy.attention)
-        model = with_layers_cut(model, strategy, training=self.training)
-        model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
-        return _weights_last(model) if split else model
+    def _new_seconds(self, costs: RankCosts, kind: str, attributes: Attributes, types: Types, made: Types) -> float:
+        operator, values = find_operator(kind), dict(attributes)
+        if operator.pattern:
+            return max(costs.seconds(kind, types, made, values).values())
+        position = self._costs.position(costs.first_worker)
+        return 0.0 if operator.view else self._costs.terms_on(position, kind, types, made, values).seconds
 
-    def seconds(self, costs: RankCosts, device: str, kind: str, types: Types, made: Types, values: Values) -> float:
-        """Return the seconds of a computation on a kind of device. They are cached."""
-        key = device, kind, *types, *made, *values.items()
-        if key not in self._seconds:
-            self._seconds[key] = max(costs.seconds(kind, types, made, values).values())
-        return self._seconds[key]
+    def step(self, model: Distributed, grad_dtype: str) -> _Step | None:
+        """Return the optimizer step, or None in inference.
+
+        Optimizers work number by number. So the operations for weights of one format do not depend on their shapes.
+        """
+        optimizer = self.family.optimizer(self.spec)
+        if optimizer is None:
+            return None
+        names = {model.role_of(piece).gradient_of for piece in model.outputs}
+        trained = [model.program.types[value] for value, piece in model.piece_of.items() if piece.name in names]
+        formats, elements = {each.dtype for each in trained}, sum(each.elements for each in trained)
+        key = optimizer, grad_dtype, tuple(trained) if len(formats) > 1 else tuple(formats)
+        if key not in self.shared.steps:
+            self.shared.steps[key] = _step_of(optimizer, model, trained)
+        return replace(self.shared.steps[key], elements=elements)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the cached value for `key`. At the first call, `make` computes it."""
@@ -341,422 +451,327 @@ class BlockTable:
         return found
 
 
-class _Simulated:
-    """Simulates one micro-batch of the shortened network that is divided in one way.
+class _Cut:
+    """The shortened network with its backward pass, divided in one way.
 
-    With `combines`, the program adds gradients to their sums and copies outputs with a batch axis, at the same points
-    as a pipeline does (`ir/transforms/partition.py`).
+    The program is built for one number of samples. Types for others follow from the axes of the samples.
     """
+
+    def __init__(self, table: BlockTable, strategy: Strategy) -> None:
+        self._table, self._strategy = table, strategy
+        self._split = table.training and strategy.form.split
+        self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
+        self._built: dict[int, Distributed] = {}
+        self._outlines: dict[int, int] = {}
+        self._types: dict[int, SizedTypes] = {}
+        self._programs: dict[tuple[int, bool], SizedProgram] = {}
+
+    def program(self, rows: int, *, combines: bool) -> SizedProgram:
+        """Return the program of one device for `rows` samples, and possibly others."""
+        built = self._built_for(rows)
+        if (built, combines) not in self._programs:
+            model, structures = self._built[built], self._table.shared.structures
+            layers, in_place = 1 + max(self._table.stands_for), bool(self._strategy.grad_dtype)
+            key = self._outlines[built], layers, combines, in_place
+            if key not in structures:
+                structures[key] = Structure(model, layers, self._degrees, combines=combines, in_place=in_place)
+            self._programs[built, combines] = SizedProgram(structures[key], model, self._types[built])
+        return self._programs[built, combines]
+
+    def _built_for(self, rows: int) -> int:
+        """Return the number of samples of a program from which the types for `rows` samples follow.
+
+        Programs of one outline have samples along the same axes. The first of them shows these axes, because it is
+        built for two numbers of samples.
+        """
+        first = next(iter(self._built), next(iter(self._table.built_sizes), rows))
+        self._build(first)
+        if self._types[first].axes is None and rows != first:
+            axes, key = self._table.shared.axes, self._outlines[first]
+            if key not in axes:
+                one, other = self._built[first].program, self._build(rows).program
+                axes[key] = sample_axes(one.types, other.types, (first, rows)) if one.ops == other.ops else None
+            if axes[key] is not None:
+                self._types[first] = SizedTypes(first, self._built[first].program.types, axes[key])
+                self._programs.clear()
+        if self._types[first].at(rows) is not None:
+            return first
+        self._build(rows)
+        return rows
+
+    def _build(self, rows: int) -> Distributed:
+        """Return the program for `rows` samples."""
+        if rows in self._built:
+            return self._built[rows]
+        strategy, table = self._strategy, self._table
+        model = table.completed(rows, split=self._split, attention=strategy.attention)
+        model = with_layers_cut(model, strategy, training=table.training)
+        model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
+        self._built[rows] = model = _weights_last(model) if self._split else model
+        known = table.shared.outlines
+        self._outlines[rows] = known.setdefault(outline(model, self._degrees), len(known))
+        self._types[rows] = SizedTypes(rows, model.program.types, None)
+        return model
+
+
+class _Simulated:
+    """A micro-batch of the shortened network that is divided in one way, simulated on one device."""
 
     def __init__(
         self,
         table: BlockTable,
-        model: Distributed,
-        stands_for: tuple[int, ...],
+        program: SizedProgram,
+        rows: int,
         strategy: Strategy,
         costs: RankCosts,
-        combines: bool,
+        patterns: Hashable,
     ) -> None:
-        self._table, self._model, self._stands_for, self._costs = table, model, stands_for, costs
-        self._rows, self._kind = 1 + max(stands_for), table.mesh.devices[costs.worker_of(0, 0) - 1].kind
-        self._training, self._combines = table.training, combines
-        self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
-        combined = combined_outputs(self._model) if combines else Combined(self._model.program, {})
-        self._program, self._combined = combined.program, combined.value_of
-        self._in_place, self._grad_dtype = bool(strategy.grad_dtype), strategy.grad_dtype
-        self._trace = simulate_streams(self._program, costs)
-        self._measure()
+        from tessel_core.strategies.layer_kernels import layer_columns
 
-    def blocks(self) -> Blocks:
-        """Return the costs of the layers."""
-        weights = self._weights()
-        adding = np.array([sum(each.add for each in row) for row in weights])
-        one = self._program.types[0].shaped((1,))
-        own, shared, constants = self._samples()
-        joined = self._joined()
-        return Blocks(
-            np.array(self._stands_for, np.int64),
-            self._seconds,
-            *self._onward(),
-            *self._leads(),
-            self._trailing,
-            self._talks,
-            self._held - np.array([sum(each.bytes for each in row[FORWARD]) for row in joined]),
-            *self._boundaries(),
-            self._space,
-            self._change - np.array([(0, sum(each.bytes for each in row[BACKWARD]), 0) for row in joined]),
-            joined,
-            own,
-            shared,
-            constants,
-            self._crossing(),
-            weights,
-            self._units(),
-            adding,
-            self._cost("add", (one, one), (one,), {}),
-            partial(_update_seconds, self._table, self._costs, self._kind, self._step),
+        self._table, self._costs, self._grad_dtype = table, costs, strategy.grad_dtype
+        self._program, self._structure = program, program.structure
+        self._kind, self._patterns = table.mesh.devices[costs.first_worker - 1].kind, patterns
+        self._types, self._bytes = program.types(rows), program.bytes(rows)
+        self._seconds, spaces = program.seconds(rows, self._price)
+        structure = self._structure
+        self._start, self._end, self._levels, self._runs = layer_columns(
+            *(structure.ops, structure.links, structure.values, structure.layers),
+            *(self._seconds, self._bytes, spaces),
         )
 
-    def _cost(self, kind: str, types: Types, made: Types, values: Values) -> float:
-        return self._table.seconds(self._costs, self._kind, kind, types, made, values)
+    def blocks(self, stands_for: tuple[int, ...]) -> Blocks:
+        """Return the costs of the layers."""
+        from tessel_core.strategies.layer_kernels import CHANGE, SECONDS, SPACE, TALKS, TRAILING
 
-    # Times and memory of layers
+        structure, runs, columns = self._structure, self._runs, self._columns()
+        joined = self._joined()
+        together = np.array([[sum(each.bytes for each in way) for way in row] for row in joined], float)
+        change = runs[:, :, CHANGE].copy()
+        held = change[:, FORWARD] - together[:, FORWARD]
+        change[:, BACKWARD] -= together[:, BACKWARD]
+        enters_leaves = structure.boundaries @ self._bytes
+        before, taken_by = structure.leads
+        own, shared, constants = structure.samples
+        one = interned(self._types[0].shaped((1,)))
+        adding = np.bincount(columns.row, columns.add, structure.layers).astype(float)
+        return Blocks(
+            np.array(stands_for, np.int64),
+            runs[:, :, SECONDS],
+            *self._onward(),
+            before @ self._seconds,
+            taken_by,
+            runs[:, :, TRAILING],
+            runs[:, :, TALKS],
+            held,
+            enters_leaves[:, :2],
+            enters_leaves[:, 2],
+            runs[:, :, SPACE],
+            change,
+            joined,
+            np.array([self._bytes[values].sum() for values in own]),
+            self._with_bytes(shared),
+            self._with_bytes(constants),
+            tuple((self._types_of(down), self._types_of(up)) for down, up in structure.crossings),
+            columns,
+            self._ready(),
+            adding,
+            self._price("add", (), (one, one), (one,)),
+            partial(_update_seconds, self._table, self._price, self._kind, self._step),
+            self,
+        )
 
-    def _measure(self) -> None:
-        """Compute, for each layer, seconds, communication after the computation, temporary memory and kept memory."""
-        trace, ops = self._trace, self._program.ops
-        computed: dict[tuple[int, int], float] = {}
-        latest: dict[tuple[int, int], float] = defaultdict(float)
-        talks: dict[tuple[int, int], float] = {}
-        columns = trace.op.tolist(), trace.start.tolist(), trace.seconds.tolist(), trace.communicates.tolist()
-        for number, start, seconds, communicates in zip(*columns, strict=True):
-            tag = ops[number].tag
-            if tag.phase in PHASES:
-                key, end = (tag.stage or 0, PHASES[tag.phase]), start + seconds
-                latest[key] = max(latest[key], end)
-                if communicates:
-                    talks.setdefault(key, start)
-                else:
-                    computed[key] = max(computed.get(key, 0.0), end)
-        shape = self._rows, len(PHASES)
-        self._seconds, self._trailing, self._space = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self._change = np.zeros(shape)
-        self._held, self._talks = np.zeros(self._rows), np.full(shape, np.inf)
-        self._end, self._start_level = computed, dict[tuple[int, int], int]()
-        *_, last = order = sorted(computed, key=lambda each: computed[each])
-        levels, before, at_start = self._levels(order), 0.0, self._inputs
-        for key, at_end in zip(order, levels, strict=True):
-            end, (row, phase) = computed[key], key
-            self._talks[key] = talks.get(key, np.inf) - before
-            self._seconds[key] = end - before
-            self._trailing[key] = latest[key] - end
-            until = trace.latency + 4 * self._tolerance if key == last else end
-            self._space[key] = max(0, self._most_between(before, until) - at_start)
-            self._start_level[key], self._change[key] = at_start, at_end - at_start
-            if phase == FORWARD:
-                self._held[row] = at_end - at_start
-            before, at_start = end, at_end
-        if self._combines and not self._in_place:
-            self._sum_apart()
+    def _price(self, kind: str, attributes: Attributes, types: Types, made: Types) -> float:
+        where = (self._kind, self._patterns) if find_operator(kind).pattern else self._kind
+        return self._table.seconds(self._costs, where, kind, attributes, types, made)
 
-    def _units(self) -> tuple[tuple[tuple[Unit, ...], ...], ...]:
-        """Return the units of each row and phase."""
-        found = [[list[Unit]() for _ in PHASES] for _ in range(self._rows)]
-        if self._combines:
-            return tuple(tuple(map(tuple, row)) for row in found)
-        trace, ops = self._trace, self._program.ops
-        starts, ends = dict[tuple[int, int, Scope], float](), dict[tuple[int, int, Scope], float]()
-        computes = ~trace.communicates
-        columns = trace.op[computes], trace.start[computes], trace.seconds[computes]
-        for number, start, seconds in zip(*(each.tolist() for each in columns), strict=True):
-            tag = ops[number].tag
-            if tag.phase in PHASES:
-                key = tag.stage or 0, PHASES[tag.phase], tag.scope
-                starts.setdefault(key, start)
-                ends[key] = start + seconds
-        latest = {(op.tag.stage or 0, PHASES.get(op.tag.phase, WEIGHT), op.tag.scope): op for op in ops}
-        before = 0.0
-        for key, end in sorted(ends.items(), key=lambda each: each[1]):
-            row, phase, scope = key
-            late = float(trace.ready[latest[key].outputs[0]]) - end
-            unit = Unit(scope, end - before, max(0.0, starts[key] - before), late, self._end[row, phase] - end)
-            found[row][phase].append(unit)
-            before = end
-        return tuple(tuple(map(tuple, row)) for row in found)
+    def _types_of(self, values: Sequence[int]) -> tuple[TensorType, ...]:
+        return tuple([self._types[value] for value in values])
 
-    def _levels(self, order: Sequence[tuple[int, int]]) -> list[int]:
-        """Return the bytes in memory after each run of a layer: inputs, outputs, and values that later runs use."""
-        program, place = self._program, {key: i for i, key in enumerate(order)}
-        owner, end = owners(program).tolist(), len(order)
-        made, until = dict[int, int](), dict[int, int]()
-        for op in program.ops:
-            at = place.get((op.tag.stage or 0, PHASES.get(op.tag.phase, BACKWARD)), end - 1)
-            for value in op.inputs:
-                until[owner[value]] = max(until.get(owner[value], 0), at)
-            for value in op.outputs:
-                made.setdefault(owner[value], at)
-        until |= {owner[value]: end for value in program.outputs}
-        changes = np.zeros(end + 1, np.int64)
-        for value, at in made.items():
-            if value not in self._given and until.get(value, at) > at:
-                changes[at] += program.types[value].bytes
-                changes[until[value]] -= program.types[value].bytes
-        return [int(each) for each in self._inputs + np.cumsum(changes)[:end]]
-
-    def _sum_apart(self) -> None:
-        """Add the memory of new gradient sums. While they are computed, the old sums are still in memory."""
-        trace, program = self._trace, self._program
-        for number, start in zip(trace.op.tolist(), trace.start.tolist(), strict=True):
-            op = program.ops[number]
-            if op.kind == ADD:
-                key = op.tag.stage or 0, PHASES[op.tag.phase]
-                level = self._held_at(start) + program.types[op.outputs[0]].bytes
-                self._space[key] = max(self._space[key], level - self._start_level[key])
+    def _with_bytes(self, inputs: list[list[int]]) -> tuple[frozenset[tuple[int, int]], ...]:
+        return tuple(frozenset((value, self._types[value].bytes) for value in row) for row in inputs)
 
     @cached_property
-    def _tolerance(self) -> float:
-        return self._trace.latency * _TIME_TOLERANCE
+    def _run_ends(self) -> Column:
+        """Ends of the computation by row and phase. They are 0 for a layer that computes nothing in a phase."""
+        from tessel_core.strategies.layer_kernels import END
 
-    def _steps_at(self, begin: float, end: float) -> NDArray[np.int64]:
-        """Return the bytes in memory from just before `begin` to just after `end`, one element per change."""
-        first = np.searchsorted(self._trace.memory_time, begin - self._tolerance, side="left")
-        last = np.searchsorted(self._trace.memory_time, end + self._tolerance, side="right")
-        return self._trace.memory_bytes[max(0, first - 1) : last]
+        return np.nan_to_num(self._runs[:, :, END])
 
-    def _held_at(self, moment: float) -> int:
-        """Return the bytes in memory at a moment. Operations that start then have already allocated their outputs."""
-        return int(self._steps_at(moment, moment)[-1:].sum()) or self._inputs
-
-    def _most_between(self, begin: float, end: float) -> int:
-        return int(self._steps_at(begin + 2 * self._tolerance, end - 2 * self._tolerance).max(initial=0))
-
-    @cached_property
-    def _given(self) -> frozenset[int]:
-        return frozenset(self._program.inputs)
-
-    @cached_property
-    def _inputs(self) -> int:
-        """Bytes of the program's inputs. They are in memory from the start."""
-        return sum(self._program.types[value].bytes for value in self._program.inputs)
-
-    # Values that cross from layer to layer
-
-    @cached_property
-    def _maker(self) -> dict[int, Tag]:
-        """For each value that an operation computes, the tag of the operation."""
-        return {value: op.tag for op in self._program.ops for value in op.outputs}
-
-    @cached_property
-    def _crossings(self) -> list[tuple[dict[int, TensorType], dict[int, TensorType]]]:
-        """For each row and direction, the values that pass to the next layer in this direction, with their types."""
-        found = [(dict[int, TensorType](), dict[int, TensorType]()) for _ in range(self._rows)]
-        for op in self._program.ops:
-            at = op.tag.stage or 0
-            for value in op.inputs:
-                maker = self._maker.get(value)
-                if maker is None or op.tag.phase not in PHASES or maker.phase not in PHASES:
-                    continue
-                made, phase = maker.stage or 0, PHASES[maker.phase]
-                if PHASES[op.tag.phase] == FORWARD:
-                    for row in range(made, at):
-                        found[row][0][value] = self._program.types[value]
-                elif phase == BACKWARD or (phase == FORWARD and made > at):
-                    for row in range(at + 1, made + 1):
-                        found[row][1][value] = self._program.types[value]
-        return found
-
-    def _crossing(self) -> tuple[tuple[tuple[TensorType, ...], tuple[TensorType, ...]], ...]:
-        return tuple((tuple(down.values()), tuple(up.values())) for down, up in self._crossings)
-
-    def _boundaries(self) -> tuple[Column, Column]:
-        """Return the columns `enters` and `leaves` of `Blocks`."""
-        backward: dict[int, int] = {}
-        for op in self._program.ops:
-            if op.tag.phase != "forward":
-                for value in op.inputs:
-                    backward[value] = min(backward.get(value, self._rows), op.tag.stage or 0)
-        enters, leaves = np.zeros((self._rows, 2)), np.zeros(self._rows)
-        for row, (down, up) in enumerate(self._crossings):
-            if row + 1 < self._rows:
-                enters[row + 1, FORWARD] = sum(each.bytes for each in down.values())
-            if row:
-                enters[row - 1, BACKWARD] = sum(each.bytes for each in up.values())
-            leaves[row] = sum(each.bytes for value, each in down.items() if backward.get(value, self._rows) > row)
-        return enters, leaves
-
-    def _onward(self) -> tuple[Column, NDArray[np.int64]]:
+    def _onward(self) -> tuple[Column, Integers]:
         """Return the columns `onward` and `made_by` of `Blocks`."""
-        found, made_by = np.zeros((self._rows, 2)), np.repeat(np.arange(self._rows)[:, None], 2, axis=1)
-        for row, both in enumerate(self._crossings):
-            for way, values in enumerate(both):
-                maker_of = {v: self._maker[v].stage or 0 for v in values if PHASES[self._maker[v].phase] == way}
-                if maker_of:
-                    maker = max(maker_of.values()) if way == FORWARD else min(maker_of.values())
-                    latest = max(float(self._trace.ready[v]) for v, each in maker_of.items() if each == maker)
-                    found[row, way], made_by[row, way] = latest - self._end[maker, way], maker
+        layers = self._structure.layers
+        found, made_by = np.zeros((layers, 2)), np.repeat(np.arange(layers)[:, None], 2, axis=1)
+        for each in self._structure.onward:
+            latest = max([self._end[number] for number in each.ready_at])
+            found[each.row, each.way] = latest - self._run_ends[each.maker, each.way]
+            made_by[each.row, each.way] = each.maker
         return found, made_by
 
-    def _leads(self) -> tuple[Column, NDArray[np.int64]]:
-        computing = np.zeros(len(self._program.ops))
-        computing[self._trace.op[~self._trace.communicates]] = self._trace.seconds[~self._trace.communicates]
-        leads, taken_by = np.zeros((self._rows, 2)), np.repeat(np.arange(self._rows)[:, None], 2, axis=1)
-        sent = [set().union(*(both[way] for both in self._crossings)) for way in (FORWARD, BACKWARD)]
-        done, taking = np.zeros((self._rows, 2)), set[tuple[int, int]]()
-        for number, op in enumerate(self._program.ops):
-            way, row = PHASES.get(op.tag.phase, WEIGHT), op.tag.stage or 0
-            if way == WEIGHT:
-                continue
-            if (row, way) not in taking:
-                if any(v in sent[way] and (self._maker[v].stage or 0) != row for v in op.inputs):
-                    taking.add((row, way))
-                    leads[row, way] = done[row, way]
-                done[row, way] += computing[number]
-            for value in op.inputs:
-                between = range(row) if way == FORWARD else range(self._rows - 1, row, -1)
-                for at in between:
-                    if value in self._crossings[at][way] and taken_by[at, way] == at:
-                        taken_by[at, way] = row
-        return leads, taken_by
-
-    # Inputs and outputs that hold samples
-
-    def _samples(self) -> tuple[Column, tuple[frozenset[tuple[int, int]], ...], tuple[frozenset[tuple[int, int]], ...]]:
-        takers: dict[int, set[int]] = defaultdict(set)
-        for op in self._program.ops:
-            for value in op.inputs:
-                takers[value].add(op.tag.stage or 0)
-        own = np.zeros(self._rows)
-        shared, constants = ([set[tuple[int, int]]() for _ in range(self._rows)] for _ in range(2))
-        for value, piece in self._model.piece_of.items():
-            size, role = self._program.types[value].bytes, self._model.role_of(piece)
-            if role.batch_axis is not None and len(takers[value]) == 1:
-                own[takers[value].pop()] += size
-            elif not role.weight:
-                for row in takers[value]:
-                    (constants if role.batch_axis is None else shared)[row].add((value, size))
-        return own, tuple(map(frozenset, shared)), tuple(map(frozenset, constants))
-
     def _joined(self) -> tuple[tuple[tuple[Joined, ...], tuple[Joined, ...]], ...]:
-        found = [(list[Joined](), list[Joined]()) for _ in range(self._rows)]
-        if not self._combines:
-            return tuple(((), ()) for _ in found)
-        for op in self._program.ops:
-            if op.kind != JOIN or op.tag.name != JOINED:
-                continue
-            row, way = op.tag.stage or 0, PHASES[op.tag.phase]
-            of_type = self._program.types[op.outputs[0]]
-            start = float(self._trace.ready[op.outputs[0]]) - self._cost("identity", (of_type,), (of_type,), {})
-            level = self._held_at(start) - self._start_level[row, way]
-            found[row][min(way, 1)].append(Joined(float(level), of_type.bytes, self._joining(of_type)))
+        from tessel_core.strategies.layer_kernels import AT_START
+
+        found = [(list[Joined](), list[Joined]()) for _ in range(self._structure.layers)]
+        for number, row, way in self._structure.joins:
+            part = self._types[self._structure.program.ops[number].outputs[0]]
+            level = float(self._levels[number] - self._runs[row, way, AT_START])
+            found[row][min(way, 1)].append(Joined(level, part.bytes, partial(self._joining, part)))
         return tuple((tuple(down), tuple(up)) for down, up in found)
 
     def _joining(self, part: TensorType) -> tuple[float, ...]:
         """Return `Joined.seconds` for the part of one micro-batch."""
+        return self._table.once(("joining", self._kind, part), lambda: self._joining_of(part))
+
+    def _joining_of(self, part: TensorType) -> tuple[float, ...]:
         rest = part.elements // part.shape[0] if part.shape else 1
-        flat = [part.shaped((turn * (part.elements // rest), rest)) for turn in range(2)]
+        flat = [interned(part.shaped((turn * (part.elements // rest), rest))) for turn in range(2)]
         found = []
         for turn in TURNS[1:]:
-            before, both = (flat[1].shaped((n * flat[1].shape[0], rest)) for n in (turn, turn + 1))
-            found.append(self._cost("concat", (before, flat[1]), (both,), {"axis": 0}))
-        first = self._cost("identity", (part,), (part,), {})
+            before, both = (interned(flat[1].shaped((n * flat[1].shape[0], rest))) for n in (turn, turn + 1))
+            found.append(self._price("concat", (("axis", 0),), (before, flat[1]), (both,)))
+        first = self._price("identity", (), (part,), (part,))
         return (0.0, *(max(0.0, each - first) for each in found))
+
+    def units(self) -> tuple[tuple[tuple[Unit, ...], ...], ...]:
+        """Return the units of each row and phase."""
+        structure = self._structure
+        found = [[list[Unit]() for _ in PHASES] for _ in range(structure.layers)]
+        if structure.combines:
+            return tuple(tuple(map(tuple, row)) for row in found)
+        starts, ends = dict[tuple[int, int, Scope], float](), dict[tuple[int, int, Scope], float]()
+        latest = dict[tuple[int, int, Scope], int]()
+        for number, op in enumerate(structure.program.ops):
+            key = op.tag.stage or 0, PHASES.get(op.tag.phase, WEIGHT), op.tag.scope
+            latest[key] = number
+            if op.tag.phase in PHASES and not structure.ops[number, STREAM]:
+                starts.setdefault(key, float(self._start[number]))
+                ends[key] = float(self._end[number])
+        before = 0.0
+        for key, end in sorted(ends.items(), key=lambda each: each[1]):
+            row, phase, scope = key
+            late = float(self._end[latest[key]]) - end
+            rest = float(self._run_ends[row, phase]) - end
+            unit = Unit(scope, end - before, max(0.0, starts[key] - before), late, rest)
+            found[row][phase].append(unit)
+            before = end
+        return tuple(tuple(map(tuple, row)) for row in found)
 
     # Weights, their gradients and the optimizer
 
-    @cached_property
-    def _first_taker(self) -> dict[int, tuple[int, Scope, set[int]]]:
-        """For each input of the model, the first layer and part of the network that use it, and all phases that do."""
-        found: dict[int, tuple[int, Scope, set[int]]] = {}
-        for op in self._model.program.ops:
-            for value in op.inputs:
-                if value in self._model.piece_of:
-                    known = found.setdefault(value, (op.tag.stage or 0, op.tag.scope, set()))
-                    known[2].add(PHASES.get(op.tag.phase, BACKWARD))
-        return found
+    def _ready(self) -> Column:
+        """Return the column `ready` of `Blocks`."""
+        made_by, rows, phases = self._structure.gradients
+        return np.where(made_by >= 0, self._end[made_by] - self._run_ends[rows, phases], 0.0)
 
-    @cached_property
-    def _roots(self) -> set[Scope]:
-        """The first and the last part of the network that have weights.
+    def _columns(self) -> WeightColumns:
+        """Return the columns of the weights. They do not depend on the number of samples."""
+        return self._table.once(("weights", id(self._program.model), self._kind), self._new_columns)
 
-        A part does not count if another has equal weight types.
-        """
-        model, program = self._model, self._model.program
-        kinds: dict[Scope, list[str]] = {}
-        for value, (_, scope, _) in self._first_taker.items():
-            piece = model.piece_of.get(value)
-            if piece is not None and model.role_of(piece).weight and model.role_of(piece).trained:
-                kinds.setdefault(scope, []).append(str(program.types[value]))
-        order = list(dict.fromkeys(op.tag.scope for op in program.ops if op.tag.phase == "forward"))
-        ends = [scope for scope in order if scope in kinds]
-        alike = Counter(tuple(sorted(each)) for each in kinds.values())
-        return {scope for scope in (*ends[:1], *ends[-1:]) if alike[tuple(sorted(kinds[scope]))] == 1}
+    def _new_columns(self) -> WeightColumns:
+        places, state = self._structure.weights, 0.0 if self._step is None else self._step.state
+        types = tuple(self._types[each.value] for each in places)
+        made = tuple(
+            interned(self._types[each.value].shaped((0,))) if each.gradient is None else self._types[each.gradient]
+            for each in places
+        )
+        overs = tuple(dict.fromkeys(each.over for each in places))
+        trained = np.array([each.gradient is not None for each in places], bool)
+        elements = np.array([each.elements for each in types], float)
+        copy = [self._price("identity", (), (each,), (each,)) for each in types]
+        add = [self._price("add", (), (each, each), (each,)) for each in made]
+        first = [self._price("identity", (), (each,), (each,)) for each in made]
+        return WeightColumns(
+            row=np.array([each.row for each in places], np.int64),
+            phase=np.array([each.phase for each in places], np.int64),
+            overs=overs,
+            over=np.array([overs.index(each.over) for each in places], np.int64),
+            bytes=np.array([each.bytes for each in types], float),
+            gradient=np.array([each.bytes for each in made], float),
+            elements=np.array([each.elements for each in made], float),
+            state=np.where(trained, np.round(state * elements), 0.0),
+            copy=np.array(copy),
+            add=np.where(trained, add, 0.0),
+            first=np.where(trained, first, 0.0),
+            types=types,
+            gradients=made,
+        )
 
-    def _weights(self) -> tuple[tuple[Weight, ...], ...]:
-        model, program = self._model, self._model.program
-        gradient = {
-            model.role_of(piece).gradient_of: value
-            for value, piece in zip(program.outputs, model.outputs, strict=True)
-            if model.role_of(piece).gradient_of
-        }
-        made_at = {value: (number, op.tag) for number, op in enumerate(program.ops) for value in op.outputs}
-        found: list[list[tuple[int, Weight]]] = [[] for _ in range(self._rows)]
-        for value, piece in model.piece_of.items():
-            if not model.role_of(piece).weight or value not in self._first_taker:
-                continue
-            of_type, mine = program.types[value], gradient.get(piece.name)
-            made = of_type.shaped((0,)) if mine is None else program.types[mine]
-            state = round(self._state * of_type.elements) if mine is not None else 0
-            row, scope, used = self._first_taker[value]
-            number, add, first, ready, phase = -1, 0.0, 0.0, 0.0, BACKWARD
-            copy = self._cost("identity", (of_type,), (of_type,), {})
-            if mine is not None:
-                number, tag = made_at.get(mine, (-1, Tag()))
-                add = self._cost("add", (made, made), (made,), {})
-                first = self._cost("identity", (made,), (made,), {})
-                end = self._end.get((tag.stage or 0, PHASES.get(tag.phase, BACKWARD)), 0.0)
-                phase = max(BACKWARD, PHASES.get(tag.phase, BACKWARD))
-                ready = float(self._trace.ready[self._combined.get(mine, mine)]) - end
-            how = scope, scope in self._roots, copy, add, first, replicas_of(piece, self._degrees)
-            found[row].append((number, Weight(of_type, made, *how, state, phase, frozenset(used), ready)))
-        return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
+    def weights(self) -> tuple[tuple[Weight, ...], ...]:
+        """Return the weights by row."""
+        columns, roots = self._columns(), self._structure.roots(self._types)
+        found: list[list[Weight]] = [[] for _ in range(self._structure.layers)]
+        for i, (place, ready) in enumerate(zip(self._structure.weights, self._ready().tolist(), strict=True)):
+            weight = Weight(
+                columns.types[i],
+                columns.gradients[i],
+                place.scope,
+                place.scope in roots,
+                float(columns.copy[i]),
+                float(columns.add[i]),
+                float(columns.first[i]),
+                place.over,
+                place.phase,
+                place.used,
+                ready,
+            )
+            found[place.row].append(weight)
+        return tuple(map(tuple, found))
 
     @cached_property
     def _step(self) -> _Step | None:
         """The optimizer step, or None in inference."""
-        optimizer = self._table.family.optimizer(self._table.spec)
-        if optimizer is None:
-            return None
-        model = self._model
-        names = {model.role_of(piece).gradient_of for piece in model.outputs}
-        trained = [model.program.types[value] for value, piece in model.piece_of.items() if piece.name in names]
-        return self._table.once(("step", tuple(trained), self._grad_dtype), lambda: _step_of(optimizer, model, trained))
-
-    @property
-    def _state(self) -> float:
-        """Bytes of the optimizer's state per element of a weight."""
-        return 0.0 if self._step is None else self._step.state
+        model = self._program.model
+        return self._table.once(("step", id(model)), lambda: self._table.step(model, self._grad_dtype))
 
 
 @dataclass(frozen=True)
 class _Step:
     """The optimizer step of a network."""
 
-    state: float
-    """Bytes of the optimizer's state per element of a weight."""
-    operations: tuple[tuple[str, Types, Types, Values], ...]
-    """Operations of the step for one weight: kind, types of inputs, types of outputs, and attributes."""
+    elements: int
+    """Number of elements of all trained weights."""
+    per_element: float
+    """Bytes of the optimizer's state that each element of a weight has."""
+    shared: int
+    """Bytes of the state that all weights share, such as the number of the step."""
+    operations: tuple[tuple[str, Attributes, Types, Types], ...]
+    """Operations of the step for one weight: kind, attributes, types of inputs, and types of outputs."""
+
+    @property
+    def state(self) -> float:
+        """Bytes of the optimizer's state per element of a weight."""
+        return (self.per_element * self.elements + self.shared) / self.elements
 
 
-def _update_seconds(table: BlockTable, costs: RankCosts, device: str, step: _Step | None, numbers: int) -> float:
+def _update_seconds(table: BlockTable, price: Price, device: str, step: _Step | None, numbers: int) -> float:
     """Return the seconds of the optimizer's step for one tensor of weights with `numbers` elements."""
     if step is None or not numbers:
         return 0.0
 
     def seconds() -> float:
         found = 0.0
-        for kind, taken, made, values in step.operations:
-            sized = [each.shaped((numbers,)) if each.shape else each for each in taken]
-            found += table.seconds(costs, device, kind, sized, [each.shaped((numbers,)) for each in made], values)
+        for kind, attributes, taken, made in step.operations:
+            sized, ready = (
+                [interned(each.shaped((numbers,))) if each.shape else each for each in some] for some in (taken, made)
+            )
+            found += price(kind, attributes, sized, ready)
         return found
 
-    return table.once(("update", device, id(step), numbers), seconds)
+    return table.once(("update", device, id(step.operations), numbers), seconds)
 
 
 def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorType]) -> _Step:
-    updated, count, operations = optimizer(model), len(trained), list[tuple[str, Types, Types, Values]]()
+    updated, count, operations = optimizer(model), len(trained), list[tuple[str, Attributes, Types, Types]]()
     types, more = updated.program.types, set(updated.inputs) - set(model.inputs)
     for op in updated.program.ops[len(model.program.ops) :]:
         each, rest = divmod(len(op.inputs), count)
         of_one = [types[value] for value in op.inputs[::count]][:each]
         others = [types[value] for value in op.inputs[len(op.inputs) - rest :]]
         made = [types[value] for value in op.outputs[::count]]
-        operations.append((op.kind, [*of_one, *others], made, dict(op.attributes)))
-    state = sum(types[value].bytes for value, piece in updated.piece_of.items() if piece in more)
-    return _Step(state / sum(each.elements for each in trained), tuple(operations))
-
-
-_MIN_CUT_SIZES = 2
-"""A network is divided for this many numbers of samples before it is only resized for others."""
+        operations.append((op.kind, op.attributes, (*of_one, *others), tuple(made)))
+    state = [types[value] for value, piece in updated.piece_of.items() if piece in more]
+    elements = sum(each.elements for each in trained)
+    per_element = sum(each.bytes for each in state if each.shape) / elements
+    return _Step(elements, per_element, sum(each.bytes for each in state if not each.shape), tuple(operations))
 
 
 def _cut_of(strategy: Strategy, split: bool) -> Hashable:
@@ -764,26 +779,6 @@ def _cut_of(strategy: Strategy, split: bool) -> Hashable:
     kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
     cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
     return strategy.tensor, strategy.context, *cut, *kernels, split
-
-
-def _resized(built: dict[int, Distributed], rows: int) -> Distributed | None:
-    """Return the program for another number of samples. None if this number changes more than types."""
-    (first, model), (_, other), *_ = built.items()
-    if model.program.ops != other.program.ops:
-        return None
-    build, program, value_of = ProgramBuilder(model.program.name), model.program, dict[int, int]()
-    for value, piece in model.piece_of.items():
-        axis, of_type = model.role_of(piece).batch_axis, program.types[value]
-        if axis is not None:
-            size, rest = divmod(of_type.shape[axis] * rows, first)
-            if rest:
-                return None
-            of_type = of_type.resized(axis, size)
-        value_of[value] = build.input(program.value_name(value), of_type)
-    for op in program.ops:
-        taken = [value_of[value] for value in op.inputs]
-        value_of |= zip(op.outputs, build.append(op.kind, taken, op.attributes, op.tag), strict=True)
-    return replace(model, program=build.finish([value_of[value] for value in program.outputs]))
 
 
 def _weights_last(model: Distributed) -> Distributed:

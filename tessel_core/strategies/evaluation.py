@@ -9,6 +9,7 @@ import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.ir.builder import collection_paused
 from tessel_core.model import DeviceMesh
 from tessel_core.scheduling import BASELINES
 from tessel_core.simulation.simulator import check_semantics
@@ -61,25 +62,25 @@ def evaluate(
     control = Control() if control is None else control
     evaluator = _Evaluator(family, mesh, semantics, overlap, link_sharing and mesh.node_uplink is not None)
     found = [StrategyResult(float("nan"), (), NOT_REACHED)] * len(configurations)
-    waiting, alone = list[tuple[int, Staged]](), list[int]()
-    for i, each in enumerate(configurations):
-        if control.stopped:
-            return found
-        reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
-        if reason:
-            found[i] = StrategyResult(float("nan"), (), reason)
-        elif not evaluator.has_blocks(each):
-            alone.append(i)
-        else:
-            staged = evaluator.staged(each)
-            if isinstance(staged, StrategyResult):
-                found[i] = staged
-            else:
-                waiting.append((i, staged))
-        if len(waiting) >= _TIMED_AT_ONCE:
+    alone = list[int]()
+    for first in range(0, len(configurations), _TIMED_AT_ONCE):
+        waiting = list[tuple[int, Staged]]()
+        with collection_paused():
+            for i, each in enumerate(configurations[first : first + _TIMED_AT_ONCE], first):
+                if control.stopped:
+                    return found
+                reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
+                if reason:
+                    found[i] = StrategyResult(float("nan"), (), reason)
+                elif not evaluator.has_blocks(each):
+                    alone.append(i)
+                else:
+                    staged = evaluator.staged(each)
+                    if isinstance(staged, StrategyResult):
+                        found[i] = staged
+                    else:
+                        waiting.append((i, staged))
             _time(waiting, found)
-            waiting = []
-    _time(waiting, found)
     for i in alone:
         if control.stopped:
             return found

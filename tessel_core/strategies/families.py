@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.transforms.attention import AttentionKernel, with_attention
+from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
@@ -99,6 +100,10 @@ class Family(ABC):
         """
         model = with_attention(attention, forward)
         return model if self.optimizer(spec) is None else Gradients(self.also, split_weights=split_weights)(model)
+
+    def condensed(self, spec: Any) -> Condensed:
+        """Return the forward pass in which layers that repeat occur only once."""
+        return condensed(self.forward(spec))
 
     @abstractmethod
     def optimizer(self, spec: Any) -> Optimizer | None:
@@ -255,6 +260,15 @@ class GptFamily(Family):
         if spec.mode == "prefill":
             return gpt_inference(spec.network, spec.context)
         return gpt_decode(spec.network, spec.context)
+
+    def condensed(self, spec: GptWork) -> Condensed:
+        """Return the forward pass with three layers at most.
+
+        The first layer also embeds the tokens, and the last also has the projection. All layers between are equal.
+        """
+        few = min(spec.layers, 3)
+        model = self.forward(replace(spec, network=replace(spec.network, layers=few)))
+        return Condensed(model, (*(min(i, 1) for i in range(spec.layers - 1)), few - 1))
 
     def optimizer(self, spec: GptWork) -> Optimizer | None:
         """Return Adam with fp32 state for training, and None for inference."""

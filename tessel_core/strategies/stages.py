@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
+from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS, Degrees
 from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blocks, BlockTable, Joined, Unit, Weight
 from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
 from tessel_core.strategies.layouts import Matrix, sums
 from tessel_core.strategies.strategy import ZERO_STAGES, Strategy
-from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
+Integers = NDArray[np.int64]
 T = TypeVar("T")
 _MIN_JOINED_SHARE = 5e-5
 """Outputs that micro-batches join are ignored if they are smaller than this fraction of a stage's memory.
@@ -30,9 +30,8 @@ With more, each layer has its own.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What each replica has and adds of one layer's weights and gradients."""
+class Traffic(NamedTuple):
+    """What each replica has and adds of the weights and gradients of one or more layers."""
 
     adding: float
     """Seconds to add the gradients of a micro-batch to their sums. A replica adds only its own part of them."""
@@ -48,6 +47,9 @@ class Traffic:
     """Bytes of the optimizer's state."""
     numbers: float
     """Number of weight elements that a replica updates."""
+
+
+_WEIGHTS, _GRADIENTS, _REDUCED, _STATE = map(Traffic._fields.index, ("weights", "gradients", "reduced", "state"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +138,30 @@ class Stages:
         """Return the blocks for the devices of a stage."""
         return self._blocks[self._classes[stage]]
 
-    def traffic(self, stage: int) -> list[Traffic]:
-        """Return the communication between replicas for each layer of the shortened network."""
-        place = self._classes[stage]
-        key, rows = ("traffic", self._keys[place]), self._blocks[place].weights
-        least = self._blocks[place].least_add
-        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, r, least) for r in rows])
+    def traffic(self, stage: int) -> Column:
+        """Return the communication between replicas, by layer of the shortened network and field of `Traffic`."""
+        blocks, degrees = self.blocks(stage), self._wiring.ranks.degrees
+        key = "traffic", self._keys[self._classes[stage]]
+        return self._table.once(key, lambda: _traffic(blocks, self.strategy, self._parts_of_weights(blocks, degrees)))
 
-    def column(self, stage: int, name: str) -> Column:
-        """Return a field of `Traffic` for each layer of the short network."""
-        key = "column", name, self._keys[self._classes[stage]]
-        return self._table.once(key, lambda: np.array([getattr(each, name) for each in self.traffic(stage)]))
+    def _parts_of_weights(self, blocks: Blocks, degrees: Degrees) -> NDArray[np.int64]:
+        """Return the number of parts into which replicas can cut each weight."""
+        columns = blocks.columns
+        key = "parts", id(columns), *map(degrees.of, columns.overs)
+        return self._table.once(key, lambda: columns.parts(degrees.of))
 
     def static(self, stage: int) -> float:
         """Return the bytes of weights, gradients and optimizer state of all layers on one of the stage's devices."""
         key = "static", self._keys[self._classes[stage]], self.several
-        return self._table.once(key, lambda: sum(self._parts(stage, self.blocks(stage).stands_for)))
+        return self._table.once(key, lambda: sum(self._parts(self._together(stage, self.blocks(stage).stands_for))))
 
-    def _parts(self, stage: int, rows: list[int] | NDArray[np.int64]) -> tuple[float, float, float]:
-        """Return `StageCosts.parts` for these layers of the short network."""
-        weights, state = (sum(self.column(stage, name)[rows].tolist()) for name in ("weights", "state"))
-        return weights, float(self.column(stage, "gradients")[rows].sum()) * self.several, state
+    def _together(self, stage: int, rows: Integers) -> Traffic:
+        """Return the traffic of all these layers of the short network together."""
+        return Traffic(*self.traffic(stage)[rows].sum(axis=0).tolist())
+
+    def _parts(self, traffic: Traffic) -> tuple[float, float, float]:
+        """Return `StageCosts.parts` of a stage with this traffic."""
+        return traffic.weights, traffic.gradients * self.several, traffic.state
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """Return the costs of a stage that has the layers `first` to `last - 1`."""
@@ -189,54 +194,47 @@ class Stages:
         Its element [i, j] is the bytes of a stage with the layers i to j - 1 and `held` micro-batches.
         """
         layers, rows = self.blocks(stage).layers, self.blocks(stage).stands_for
-        weights, state, gradients = (self.column(stage, name) for name in ("weights", "state", "gradients"))
-        return sums((weights + state + gradients)[rows] + held * layers.held) + layers.largest_space
+        always = self.traffic(stage)[:, (_WEIGHTS, _GRADIENTS, _STATE)].sum(axis=1)
+        return sums(always[rows] + held * layers.held) + layers.largest_space
 
     def _stage(self, stage: int, first: int, last: int) -> StageCosts:
+        from tessel_core.strategies import stage_kernels as kernels
+
         blocks, strategy = self.blocks(stage), self.strategy
-        rows = blocks.stands_for[first:last].tolist()
-        runs = self._runs(stage, first, last)
-        seconds = [float(each.sum()) for each in runs]
-        adding, copying, numbers = (
-            float(sum(self.column(stage, name)[rows].tolist())) for name in ("adding", "copying", "numbers")
-        )
+        table, begins, ends = blocks.table, not first, last == len(blocks.stands_for)
+        rows = blocks.stands_for[first:last]
+        around = -1 if begins else int(blocks.stands_for[first - 1]), -1 if ends else int(blocks.stands_for[last])
+        runs, leads_and_onward, talks = kernels.stage_runs(table, blocks.makers, rows, around)
+        leads, onward = leads_and_onward.tolist()
+        seconds, top, bottom = runs.sum(axis=1).tolist(), rows[0], rows[-1]
+        traffic = self._together(stage, rows)
+        adding, copying = traffic.adding, traffic.copying
         making = WEIGHT if strategy.form.split else BACKWARD
-        trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
-        leads = _leads(blocks, runs, first, last)
-        onward = _onward(blocks, runs, rows)
+        trailing = (float(blocks.trailing[bottom, FORWARD]), *blocks.trailing[top, BACKWARD:].tolist())
         exchanges, (tail, reducing, gathering, bucket) = None, self._reduced(stage, rows, runs)
         gathering += self._gathered_once(stage, rows)
         if strategy.scatters_at_once:
             steps = self._steps(stage, first, last, runs)
-            exchanges = exchanging(steps, (*onward, 0.0), len(self._overs), turns=last == len(blocks.stands_for))
-            ends, outputs = exchanges.least.T.tolist()
-            seconds, adding, copying = ends, 0.0, 0.0
-            onward = outputs[FORWARD] - ends[FORWARD], outputs[BACKWARD] - ends[BACKWARD]
+            exchanges = exchanging(steps, (*onward, 0.0), len(self._overs), turns=ends)
+            done, outputs = exchanges.least.T.tolist()
+            seconds, adding, copying = done, 0.0, 0.0
+            onward = [outputs[FORWARD] - done[FORWARD], outputs[BACKWARD] - done[BACKWARD]]
             # Gathered weights are copied before a run uses its inputs.
-            leads = leads[FORWARD] + steps[FORWARD][0].copy, leads[BACKWARD] + steps[BACKWARD][0].copy
+            leads = [leads[FORWARD] + steps[FORWARD][0].copy, leads[BACKWARD] + steps[BACKWARD][0].copy]
         else:
             # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
-        tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
-        update = blocks.update(round(numbers)) + gathering
-        gradients = self.column(stage, "gradients")[rows]
-        ends = not first, last == len(blocks.stands_for)
-        comes, goes, returns = _boundary(blocks, rows, *ends)
-        reduced = self.column(stage, "reduced")[rows]
-        peak, first_peak = self._peaks(stage, slice(first, last), gradients if self.several else reduced, bucket)
-        back = comes - goes + returns
-        parts = self._parts(stage, rows)
-        peak, first_peak = (peak[0] + comes, peak[1] + back), first_peak + back
+        tail = max(tail, trailing[making if self._table.training else FORWARD])
+        left = self.traffic(stage)[rows, _GRADIENTS if self.several else _REDUCED]
+        comes, goes, returns = _boundary(blocks, top, bottom, begins, ends)
+        peaks = kernels.stage_peaks(table, rows, left, 0.0 if self.several else bucket, self._gone(stage, rows))
+        gathered, back = self._gathered(stage, rows), comes - goes + returns
+        first_peak = peaks[2] + gathered + back
+        peak = peaks[0] + gathered + comes, peaks[1] + gathered + back if self.several else first_peak
+        parts = self._parts(traffic)
         held = float(blocks.held[rows].sum()) + comes - goes
-        sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
+        sent = 0.0 if begins else float(blocks.enters[top - 1, BACKWARD])
         kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
-        ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
-        if strategy.form.split and (strategy.scatters_at_once or not self.several):
-            # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
-            gone = blocks.gradient_bytes[rows]
-            gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
-            ahead -= np.cumsum(gone[::-1]) - gone[::-1]
-        peak_of_weights = float((ahead + blocks.space[rows[::-1], WEIGHT]).max())
         joined = _joined(blocks, rows)
         if self._table.training:
             least = _MIN_JOINED_SHARE * (sum(parts) + max(peak))
@@ -244,54 +242,39 @@ class Stages:
         return StageCosts(
             seconds=(seconds[0], seconds[1], seconds[2], adding * self.several),
             copying=copying * self.several,
-            onward=onward,
-            leads=leads,
-            talks=self._talks(blocks, rows, runs),
-            trailing=(float(trailing[0]), float(trailing[1]), float(trailing[2])),
+            onward=(onward[0], onward[1]),
+            leads=(leads[0], leads[1]),
+            talks=tuple(talks.tolist()),
+            trailing=(trailing[0], trailing[1], trailing[2]),
             exchanging=exchanges,
             tail=tail,
             reducing=reducing,
-            update=update,
+            update=blocks.update(round(traffic.numbers)) + gathering,
             static=sum(parts),
             parts=parts,
             held=held,
             peak=peak,
             first_peak=first_peak,
             kept=kept,
-            peak_of_weights=kept + peak_of_weights,
+            peak_of_weights=kept + peaks[3],
             samples=float(blocks.own_samples[rows].sum()) + _bytes_of(blocks.shared_samples, rows),
             constants=_bytes_of(blocks.constants, rows),
-            after=0.0 if strategy.scatters_at_once else bucket + float(reduced.sum()) * (not self.several),
+            after=0.0 if strategy.scatters_at_once else bucket + traffic.reduced * (not self.several),
             joined=joined,
             joined_bytes=(sum(each.bytes for each in joined[0]), sum(each.bytes for each in joined[1])),
         )
 
-    def _runs(self, stage: int, first: int, last: int) -> tuple[Column, Column, Column]:
-        """Return the seconds of each layer, for forward, backward and gradients of weights.
+    def _gone(self, stage: int, rows: Integers) -> Column:
+        """Return the bytes of each layer's gradients that do not stay in memory when they are made.
 
-        The first layer of a run does not wait for the communication of the layer before it. Instead, the whole run
-        starts after this communication.
+        The simulated micro-batch keeps whole gradients. The part that stays in memory is counted elsewhere.
         """
-        blocks, cut = self.blocks(stage), slice(first, last)
-        layers = blocks.layers
-        forward, backward = layers.forward[cut].copy(), layers.backward[cut].copy()
-        if first:
-            before, mine = blocks.stands_for[first - 1 : first + 1]
-            forward[0] -= max(0.0, blocks.onward[before, FORWARD] - blocks.leads[mine, FORWARD])
-        if last < len(blocks.stands_for):
-            mine, after = blocks.stands_for[last - 1 : last + 1]
-            backward[-1] -= max(0.0, blocks.onward[after, BACKWARD] - blocks.leads[mine, BACKWARD])
-        return forward, backward, layers.weight[cut]
-
-    @staticmethod
-    def _talks(blocks: Blocks, rows: list[int], runs: tuple[Column, Column, Column]) -> tuple[float, float, float]:
-        forward, backward, weight = runs
-        talks = blocks.talks[rows]
-        return (
-            _first_talk(forward, talks[:, FORWARD]),
-            _first_talk(backward[::-1], talks[::-1, BACKWARD]),
-            _first_talk(weight[::-1], talks[::-1, WEIGHT]),
-        )
+        strategy = self.strategy
+        if not strategy.form.split or (self.several and not strategy.scatters_at_once):
+            return np.zeros(len(rows))
+        gone = self.blocks(stage).gradient_bytes[rows]
+        kept = _GRADIENTS if strategy.scatters_at_once else _REDUCED
+        return gone if self.several else gone - self.traffic(stage)[rows, kept]
 
     @property
     def _overs(self) -> tuple[str, ...]:
@@ -299,9 +282,7 @@ class Stages:
         strategy = self.strategy
         return (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
 
-    def _steps(
-        self, stage: int, first: int, last: int, runs: tuple[Column, Column, Column]
-    ) -> tuple[list[Step], list[Step], list[Step]]:
+    def _steps(self, stage: int, first: int, last: int, runs: Column) -> tuple[list[Step], list[Step], list[Step]]:
         """Return the steps of each phase of a stage in which each micro-batch exchanges."""
         blocks = self.blocks(stage)
         rows, ends = blocks.stands_for[first:last].tolist(), last == len(blocks.stands_for)
@@ -374,7 +355,7 @@ class Stages:
             copy += sum(each.copy for each in some)
         return tuple(gather), copy
 
-    def _gathered_once(self, stage: int, rows: list[int]) -> float:
+    def _gathered_once(self, stage: int, rows: Integers) -> float:
         """Return the seconds to gather all updated weights together, if replicas do so after scattering gradients."""
         if self.strategy.zero != 2:
             return 0.0
@@ -398,64 +379,51 @@ class Stages:
 
         return self._table.once(("cut", self._keys[self._classes[stage]]), make)
 
-    def _made(self, stage: int, row: int) -> list[list[_Made]]:
-        """Return the gradients of a row that are reduced at the end of the step, by phase."""
-        key = "made", self._keys[self._classes[stage]], row
-        return self._table.once(key, lambda: _made_by(self.blocks(stage).weights[row], self.strategy, self._wiring))
-
-    def _reduced(
-        self, stage: int, rows: list[int], runs: tuple[Column, Column, Column]
-    ) -> tuple[float, float, float, float]:
+    def _reduced(self, stage: int, rows: Integers, runs: Column) -> list[float]:
         """Return values for a stage that reduces gradients once per step.
 
         They are `tail`, `reducing`, the seconds to gather the updated weights, and the bytes of the largest bucket.
         """
-        strategy, place, making = self.strategy, self._classes[stage], WEIGHT if self.strategy.form.split else BACKWARD
-        made = {row: self._made(stage, row) for row in dict.fromkeys(rows)}
-        overs = dict.fromkeys(each.over for of_row in made.values() for some in of_row for each in some)
-        if not overs:
-            return 0.0, 0.0, 0.0, 0.0
-        limit, tail, reducing, gathering = max(1, strategy.bucket_bytes), 0.0, 0.0, 0.0
-        if sum(len(made[row][phase]) for row in rows for phase in (BACKWARD, WEIGHT)) > MAX_BUCKETED_WEIGHTS:
-            apart = {row: [_filled(made, [row], _NO_RUNS, over, limit) for over in overs] for row in made}
-            spent = {
-                row: max(sum(each.reducing(self._wiring, place) for each in some) for some in every)
-                for row, every in apart.items()
-            }
-            tail, reducing = _reductions(runs[making], [spent[row] for row in rows])
-            gathers = {
-                row: max(sum(each.gathering(self._wiring, place) for each in some) for some in every)
-                for row, every in apart.items()
-            }
-            largest = max(each.bytes for every in apart.values() for some in every for each in some)
-            return tail, reducing, sum(gathers[row] for row in rows), float(largest)
-        largest = 0
-        for over in overs:
-            buckets, end, spent_on = _filled(made, rows, runs, over, limit), -np.inf, 0.0
-            for each in buckets:
-                seconds = each.reducing(self._wiring, place)
-                end, spent_on, largest = max(end, each.ready) + seconds, spent_on + seconds, max(largest, each.bytes)
-            tail, reducing = max(tail, end), max(reducing, spent_on)
-            gathering = max(gathering, sum(each.gathering(self._wiring, place) for each in buckets))
-        return tail, reducing, gathering, float(largest)
+        from tessel_core.strategies import stage_kernels as kernels
 
-    def _peaks(self, stage: int, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
-        """Return the peaks of the running micro-batch, forward and backward, and that of the first backward."""
-        blocks, layers, strategy = self.blocks(stage), self.blocks(stage).layers, self.strategy
-        held = np.cumsum(layers.held[cut])
-        forward = held - layers.held[cut] + layers.space_forward[cut]
-        backward = held + layers.space_backward[cut]
-        gathered = 0.0
-        if strategy.zero == 3 and strategy.scatters_at_once:
-            whole, roots = self._cut_bytes(stage)[blocks.stands_for[cut]].sum(axis=2).T
-            two = whole + np.append(whole[1:], 0.0)
-            gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
-        later = np.cumsum(gradients[::-1])[::-1] - gradients
-        # While a bucket is reduced, there are two copies of it.
-        buckets = np.where(later > 0, bucket, 0.0) if not self.several else 0.0
-        first = float((backward + later + buckets).max()) + gathered
-        rest = float(backward.max()) + gathered if self.several else first
-        return (float(forward.max()) + gathered, rest), first
+        key = "reduced", self._keys[self._classes[stage]]
+        found = self._table.once(key, lambda: self._new_reduced(stage))
+        if found is None:
+            return [0.0] * 4
+        limit = max(1.0, self.strategy.bucket_bytes)
+        how = found.first, found.places, found.numbers, found.rates, limit
+        if np.diff(found.first)[rows].sum() > MAX_BUCKETED_WEIGHTS:
+            making = WEIGHT if self.strategy.form.split else BACKWARD
+            return list(kernels.reductions_apart(rows, runs[making], *how).tolist())
+        return list(kernels.reductions(rows, runs, *how).tolist())
+
+    def _new_reduced(self, stage: int) -> Reduced | None:
+        """Return the gradients that replicas reduce at the end of the step, or None if there are none.
+
+        If each micro-batch scatters its gradients, only those that replicas cannot cut are left.
+        """
+        blocks, strategy, degrees = self.blocks(stage), self.strategy, self._wiring.ranks.degrees
+        columns, parts = blocks.columns, self._parts_of_weights(blocks, degrees)
+        scattered = (parts > 1) & (strategy.zero > 0)
+        made = (columns.gradient > 0) & ~(scattered & strategy.scatters_at_once)
+        made &= np.array([degrees.of(over) > 1 for over in columns.overs], bool)[columns.over]
+        if not made.any():
+            return None
+        over_of = np.array([self._overs.index(over) for over in columns.overs], np.int64)[columns.over]
+        return Reduced(
+            np.searchsorted(columns.row[made], np.arange(len(blocks.seconds) + 1)),
+            np.stack((columns.phase, over_of), axis=1)[made],
+            np.stack((blocks.ready, columns.gradient, columns.bytes * scattered), axis=1)[made],
+            self._wiring.rates(self._classes[stage], ("reduce_scatter", "allreduce", "allgather"), self._overs),
+        )
+
+    def _gathered(self, stage: int, rows: Integers) -> float:
+        """Return the bytes of weights that are gathered at the same time."""
+        if self.strategy.zero != ZERO_STAGES[-1] or not self.strategy.scatters_at_once:
+            return 0.0
+        whole, roots = self._cut_bytes(stage)[rows].sum(axis=2).T
+        two = whole + np.append(whole[1:], 0.0)
+        return float((two.max() if self.strategy.reshard else whole.sum()) + roots.sum())
 
     def sends(self, bounds: list[int]) -> tuple[list[float], list[float]]:
         """Return, for each stage except the last, the seconds to send outputs to the next stage and gradients back.
@@ -474,58 +442,15 @@ class Stages:
         return down, up
 
 
-def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last: int) -> tuple[float, float]:
-    """Return the seconds of a stage's forward and backward run until they use an input from another stage."""
-    rows, found = blocks.stands_for, [0.0, 0.0]
-    if first:
-        taker = blocks.taken_by[rows[first - 1], FORWARD]
-        found[FORWARD] = _lead(blocks.leads[:, FORWARD], runs[FORWARD], rows[first:last], taker - rows[first - 1])
-    if last < len(rows):
-        taker = blocks.taken_by[rows[last], BACKWARD]
-        mine = rows[first:last][::-1]
-        found[BACKWARD] = _lead(blocks.leads[:, BACKWARD], runs[BACKWARD][::-1], mine, rows[last] - taker)
-    return found[0], found[1]
-
-
-def _onward(blocks: Blocks, runs: tuple[Column, Column, Column], rows: list[int]) -> tuple[float, float]:
-    """Return the seconds from the end of a stage's forward and backward until their outputs are ready."""
-    found = list[float]()
-    for way, order, seconds in ((FORWARD, rows, runs[FORWARD]), (BACKWARD, rows[::-1], runs[BACKWARD][::-1])):
-        maker = blocks.made_by[order[-1], way]
-        later = next((i for i, row in enumerate(order[::-1]) if row == maker), len(order))
-        found.append(float(blocks.onward[order[-1], way]) - float(seconds[len(order) - later :].sum()))
-    return found[0], found[1]
-
-
-def _lead(leads: Column, seconds: Column, rows: NDArray[np.int64], ahead: int) -> float:
-    """Return the seconds until the layers use an input from other stages.
-
-    The first row that uses this input comes `ahead` rows after the row that sends it.
-    """
-    if ahead <= 1:
-        return float(leads[rows[0]])
-    free = int(np.append(abs(rows - rows[0]) >= ahead - 1, True).argmax())
-    return float(seconds[:free].sum()) + (float(leads[rows[free]]) if free < len(rows) else 0.0)
-
-
-def _first_talk(seconds: Column, talks: Column) -> float:
-    """Return the seconds from the start of a run to its first collective.
-
-    `seconds` and `talks` have one entry per layer.
-    """
-    place = int(np.isfinite(talks).argmax())
-    return max(0.0, float(seconds[:place].sum() + talks[place]))
-
-
-def _boundary(blocks: Blocks, rows: list[int], begins: bool, ends: bool) -> tuple[float, float, float]:
+def _boundary(blocks: Blocks, top: int, bottom: int, begins: bool, ends: bool) -> tuple[float, float, float]:
     """Return the bytes that a stage receives, sends without keeping them, and gets back as gradients.
 
-    `begins` is set for the first stage, and `ends` for the last.
+    `top` and `bottom` are its first and last row. `begins` is set for the first stage, and `ends` for the last.
     """
-    comes = 0.0 if begins else float(blocks.enters[rows[0], FORWARD])
+    comes = 0.0 if begins else float(blocks.enters[top, FORWARD])
     if ends:
         return comes, 0.0, 0.0
-    return comes, float(blocks.leaves[rows[-1]]), float(blocks.enters[rows[-1], BACKWARD])
+    return comes, float(blocks.leaves[bottom]), float(blocks.enters[bottom, BACKWARD])
 
 
 def _larger(some: tuple[Joined, ...], least: float) -> tuple[Joined, ...]:
@@ -533,140 +458,59 @@ def _larger(some: tuple[Joined, ...], least: float) -> tuple[Joined, ...]:
     return tuple(each for each in some if each.bytes > least)
 
 
-def _bytes_of(inputs: tuple[frozenset[tuple[int, int]], ...], rows: list[int]) -> float:
+def _bytes_of(inputs: tuple[frozenset[tuple[int, int]], ...], rows: Integers) -> float:
     """Return the bytes of the inputs of the layers. An input that several layers share counts once."""
-    return float(sum(size for _, size in {each for row in set(rows) for each in inputs[row]}))
+    if not any(inputs):
+        return 0.0
+    return float(sum(size for _, size in {each for row in set(rows.tolist()) for each in inputs[row]}))
 
 
-def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[Joined, ...]]:
+def _joined(blocks: Blocks, rows: Integers) -> tuple[tuple[Joined, ...], tuple[Joined, ...]]:
     """Return the outputs of a stage that are joined over micro-batches, in forward and backward runs."""
-    if not any(any(blocks.joined[row]) for row in set(rows)):
+    places = np.flatnonzero(blocks.joins[rows]).tolist()
+    if not places:
         return (), ()
-    held = np.cumsum(blocks.held[rows])
-    found = list[Joined](), list[Joined]()
-    for place, row in enumerate(rows):
-        below = float(held[place] - blocks.held[row]), float(held[place])
-        for way in (FORWARD, BACKWARD):
-            found[way].extend(
-                Joined(each.level + below[way], each.bytes, each.seconds) for each in blocks.joined[row][way]
-            )
+    found, held = (list[Joined](), list[Joined]()), [0.0, *np.cumsum(blocks.held[rows]).tolist()]
+    for place in places:
+        for way, some in enumerate(blocks.joined[rows[place]]):
+            below = held[place + way]
+            found[way].extend(Joined(each.level + below, each.bytes, each.price) for each in some)
     return tuple(found[0]), tuple(found[1])
 
 
-class _Made(NamedTuple):
-    """A gradient that replicas reduce at the end of a step."""
+@dataclass(frozen=True)
+class Reduced:
+    """Gradients that replicas reduce at the end of a step, in the order of their rows."""
 
-    over: str
-    ready: float
-    """Seconds from the end of its layer's computation until it is complete."""
-    bytes: int
-    weight: int
-    """Bytes of its weight if replicas scatter the gradient, else 0."""
+    first: Integers
+    """Index of the first gradient of each row, and at the end the number of gradients."""
+    places: Integers
+    """Phase that makes each gradient, and the index of the dimension whose devices reduce it."""
+    numbers: Column
+    """Seconds from the end of its layer's computation until it is complete, its bytes, and those of its weight.
 
-
-def _made_by(weights: Sequence[Weight], strategy: Strategy, wiring: Wiring) -> list[list[_Made]]:
-    """Return the gradients that are reduced at the end of the step, by phase.
-
-    If each micro-batch scatters its gradients, only those that replicas cannot cut are left.
+    The bytes of the weight are 0 if replicas do not scatter the gradient.
     """
-    found = [list[_Made]() for _ in PHASES]
-    for each in weights:
-        degree = wiring.ranks.degrees.of(each.over)
-        scattered = strategy.zero > 0 and each.parts(degree) > 1
-        if degree > 1 and each.gradient.bytes and not (scattered and strategy.scatters_at_once):
-            made = _Made(each.over, each.ready, each.gradient.bytes, each.type.bytes * scattered)
-            found[each.phase].append(made)
-    return found
+    rates: Column
+    """Latency and seconds per byte of reduce-scatter, all-reduce and all-gather, as in `Wiring.rates`."""
 
 
-class _Bucket(NamedTuple):
-    """Gradients that replicas reduce together at the end of a step."""
-
-    over: str
-    whole: int
-    """Bytes of gradients that each replica keeps whole."""
-    cut: int
-    """Bytes of gradients that replicas scatter."""
-    weights: int
-    """Bytes of the weights of scattered gradients, which are gathered after the optimizer's step."""
-    ready: float
-    """Seconds from the end of the last run until the gradients are complete; negative if that is earlier."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all gradients."""
-        return self.whole + self.cut
-
-    def reducing(self, wiring: Wiring, place: int) -> float:
-        """Return the seconds to reduce the gradients."""
-        scatter = wiring.collective(place, "reduce_scatter", self.over, self.cut) if self.cut else 0.0
-        return scatter + (wiring.collective(place, "allreduce", self.over, self.whole) if self.whole else 0.0)
-
-    def gathering(self, wiring: Wiring, place: int) -> float:
-        """Return the seconds to gather the updated weights."""
-        return wiring.collective(place, "allgather", self.over, self.weights) if self.weights else 0.0
-
-
-_NO_RUNS = (np.zeros(1),) * len(PHASES)
-
-
-def _filled(
-    made: Mapping[int, Sequence[Sequence[_Made]]], rows: list[int], runs: tuple[Column, ...], over: str, limit: int
-) -> list[_Bucket]:
-    """Return the buckets of one dimension of replicas, in the order in which the last micro-batch fills them.
-
-    `made` has the gradients of each row by phase, and `runs` the seconds of each layer by phase.
-    """
-    found, whole, cut, weights, latest = list[_Bucket](), 0, 0, 0, -np.inf
-    now = -float(sum(seconds.sum() for seconds in runs[BACKWARD:]))
-    for phase, of_layer in enumerate(runs[BACKWARD:], BACKWARD):
-        for row, seconds in zip(rows[::-1], of_layer[::-1].tolist(), strict=True):
-            now += seconds
-            for name, ready, size, weight in made[row][phase]:
-                if name != over:
-                    continue
-                if weight:
-                    cut, weights = cut + size, weights + weight
-                else:
-                    whole += size
-                latest = max(latest, now + ready)
-                if whole + cut >= limit:
-                    found.append(_Bucket(over, whole, cut, weights, latest))
-                    whole = cut = weights = 0
-    return [*found, _Bucket(over, whole, cut, weights, latest)] if whole + cut else found
-
-
-def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
-    """Return the seconds from the end of the backward run to the end of its reductions, and the seconds of all
-    reductions.
-
-    Layers are reduced one after the other, beginning with the last layer.
-    """
-    done = now = 0.0
-    for seconds, wanted in zip(backward[::-1].tolist(), reduce[::-1], strict=True):
-        now += seconds
-        done = max(done, now) + wanted
-    total = sum(reduce)
-    return (done - now if total else 0.0), total
-
-
-def _traffic(wiring: Wiring, strategy: Strategy, weights: tuple[Weight, ...], least_add: float) -> Traffic:
-    """Return the traffic of one layer.  Groups of different dimensions exchange at the same time."""
-    degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
-    sizes = dict.fromkeys(("adding", "copying", "weights", "gradients", "reduced", "state", "numbers"), 0.0)
-    for over in dict.fromkeys(each.over for each in weights):
-        mine, degree = [each for each in weights if each.over == over], degrees.of(over)
-        for each in mine:
-            parts = each.parts(degree)
-            at_once_parts = parts if at_once else 1
-            sizes["weights"] += each.type.bytes / (parts if at_once and strategy.zero == ZERO_STAGES[-1] else 1)
-            sizes["gradients"] += each.gradient.bytes / at_once_parts
-            sizes["reduced"] += each.gradient.bytes / (parts if shared else 1)
-            sizes["state"] += each.state / (parts if shared else 1)
-            sizes["adding"] += max(least_add, each.add / at_once_parts) if each.add else 0.0
-            sizes["copying"] += max(least_add, each.first / at_once_parts) if each.first else 0.0
-            sizes["numbers"] += each.gradient.elements / (parts if shared else 1)
-    return Traffic(**sizes)
+def _traffic(blocks: Blocks, strategy: Strategy, parts: NDArray[np.int64]) -> Column:
+    """Return the traffic of each layer. `parts` is the number of parts into which replicas can cut each weight."""
+    columns, least = blocks.columns, blocks.least_add
+    at_once, at_end = parts if strategy.scatters_at_once else 1, parts if strategy.zero > 0 else 1
+    of_weights = at_once if strategy.zero == ZERO_STAGES[-1] else 1
+    found = {
+        "adding": np.where(columns.add > 0, np.maximum(least, columns.add / at_once), 0.0),
+        "copying": np.where(columns.first > 0, np.maximum(least, columns.first / at_once), 0.0),
+        "weights": columns.bytes / of_weights,
+        "gradients": columns.gradient / at_once,
+        "reduced": columns.gradient / at_end,
+        "state": columns.state / at_end,
+        "numbers": columns.elements / at_end,
+    }
+    in_row = columns.row == np.arange(len(blocks.seconds))[:, None]
+    return np.asarray(in_row @ np.stack([found[name] for name in Traffic._fields], axis=1))
 
 
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:

@@ -120,10 +120,29 @@ class Wiring:
             return 0.0
         key = kind, over, self.classes[place], amount
         if key not in self._seconds:
-            groups = (self._costs.by_node(group) for group in self._groups(over, place).values())
-            rings = [tuple(worker for mine in nodes for worker in mine) for nodes in groups]
+            rings = self._rings(over, place)
             self._seconds[key] = max(self._costs.collective(kind, ring, amount).seconds for ring in rings)
         return self._seconds[key]
+
+    def rates(self, place: int, kinds: Sequence[str], overs: Sequence[str]) -> NDArray[np.float64]:
+        """Return the seconds of collectives as latency and seconds per byte.
+
+        The array has the shape (dimensions, kinds, groups, 2). A collective takes as long as in its slowest group. An
+        all-to-all has no such rates.
+        """
+        degree = max([len(self._groups(over, place)) for over in overs], default=1)
+        found = np.zeros((len(overs), len(kinds), degree, 2))
+        for i, over in enumerate(overs):
+            for j, kind in enumerate(kinds):
+                for k, ring in enumerate(self._rings(over, place)):
+                    one = self._costs.collective(kind, ring, 1.0)
+                    found[i, j, k] = one.latency, one.amount / one.bandwidth
+        return found
+
+    def _rings(self, over: str, place: int) -> list[tuple[int, ...]]:
+        """Return the workers of one group for each way in which groups are spread over nodes, node by node."""
+        groups = (self._costs.by_node(group) for group in self._groups(over, place).values())
+        return [tuple(worker for mine in nodes for worker in mine) for nodes in groups]
 
     def send(self, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
         """Return the seconds to send tensors from position `place` of the pipeline to `onward`, on the slowest rank."""
