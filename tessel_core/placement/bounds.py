@@ -156,8 +156,8 @@ def _bound_of_sets(
 ) -> float:
     """Choose `count` groups, and return the least load of a device with r + 1 of them.
 
-    Return 0 if that load is at most `known`. The groups are chosen greedily: each next group has the largest least load together with up to r groups chosen
-    before. `cuts` has one entry for each class that pays for transfers.
+    Return 0 if that load is at most `known`. The groups are chosen greedily: each next group has the largest least load
+    together with up to r groups chosen before. `cuts` has one entry for each class that pays for transfers.
     """
     loads = {group: min([each.least_load([group]) for each in cuts]) for group in groups}
     chosen, bound = list[int](), math.inf

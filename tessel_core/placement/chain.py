@@ -203,7 +203,7 @@ class ChainSearch:
     def _step_back(
         self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], used: Counts, at: int
     ) -> tuple[Stage, int]:
-        """Return the last stage of the best chain to the ideal in row `at`, and the row of the ideal before that stage."""
+        """Return the last stage of the best chain to the ideal in row `at`, and the row of the ideal before it."""
         ends = list[tuple[float, Stage, int]]()
         for stage in self._last(used):
             sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)

@@ -1,4 +1,8 @@
-"""The CP-SAT model of a split. It assigns groups of operators to devices, or to positions in a chain of devices."""
+"""The CP-SAT model of a split, which gives each group of operators a device, or a position in a chain of devices.
+
+A net is a tensor, with the groups of its producer and consumers. The objective is a sum over parts (see
+`Pipeline.parts`).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,12 @@ _MAX_MEMORY_UNITS = 2**53
 
 
 class Resolution(Enum):
-    """Size of a model's units. Times are rounded down, so a bound is too low by at most (groups + nets) units.
+    """Size of a model's integer units. Times are rounded down, so a bound is too low by at most (groups + nets) units.
 
-    CP-SAT can presolve all models but FINE ones. In COARSE units it raises bounds in few steps (BERT-24: 17.70 instead
-    of 15.35 in the same time). Bytes of FINE models are rounded up. The capacity has an allowance that compensates for
-    this. Bytes of other models are rounded down, so a solution may not fit in memory, but bounds are valid.
+    CP-SAT can presolve all models but FINE ones. COARSE units let CP-SAT raise the bound in few steps: for BERT-24, to
+    17.70 instead of 15.35 in the same time. In FINE models, bytes are rounded up, and an allowance in the capacity
+    compensates for this. In other models, bytes are rounded down. Their bounds are valid, but their solutions may not
+    fit in memory.
     """
 
     FINE = "fine, only rounding errors are lost"
@@ -35,7 +40,10 @@ class Resolution(Enum):
     COARSE = "some thousand units in the objective"
 
     def units(self, parts: Sequence[Pipeline], upper: float) -> int:
-        """Return the number of units in an upper bound on the objective, and in a capacity."""
+        """Return the number of integer units of `upper`, an upper bound on the objective.
+
+        Capacities have as many units.
+        """
         if self is Resolution.PRESOLVED:
             most = LARGEST_SUM / (2 + max(_terms(part, upper) for part in parts))
             return max(_COARSE_UNITS, 1 << int(math.log2(most)))
@@ -43,7 +51,10 @@ class Resolution(Enum):
 
 
 def _terms(part: Pipeline, upper: float) -> float:
-    """Return the largest sum of the terms of a load as a share of `upper`, or of memory as a share of the capacity."""
+    """Return how many times `upper` (or the capacity) the terms of a load (or of a memory constraint) can add up to.
+
+    Each term of a load is capped at `upper`.
+    """
     unit = max(upper, 1e-300)
     costs = sum(min(net.cost / unit, 1.0) for net in part.nets)
     most = [part.time_at(kind, part.stages) for kind in range(len(part.classes))]
@@ -64,17 +75,21 @@ class Solved(NamedTuple):
 
 
 class SplitModel:
-    """A model that assigns groups to seats. A seat is a device, or with `contiguous` a position in the chain.
+    """A model that assigns groups to seats.
+
+    A seat is a device or, with `contiguous`, a position in the chain of devices.
 
     on[v, s]        group v is at seat s
-    takes[s, c]     a device of class c is at seat s
-    uses[v, s, c]   both
-    prefix[v, s]    v is at s or an earlier seat
-    cut[e, s]       the device at s has some but not all groups of net e, and pays for that
-    largest[i]      largest load in part i; the sum of these is minimised
-    taken[v, s]     with `ordered`: one of the groups 0 … v is at s
+    takes[s, c]     a device of class c takes seat s
+    uses[v, s, c]   group v is at seat s, and a device of class c takes seat s
+    prefix[v, s]    group v is at seat s or an earlier seat
+    touch[e, s]     at least one group of net e is at seat s
+    hold[e, s]      all groups of net e are at seat s
+    cut[e, s]       some but not all groups of net e are at seat s, and its device pays for transfers
+    largest[i]      largest load in part i of the objective; the sum of these loads is minimised
+    taken[v, s]     with `ordered`: at least one of the groups 0 … v is at seat s
 
-    `ordered` breaks the symmetry between equal devices. Whether that helps depends on the graph (measured).
+    `ordered` breaks the symmetry between equal devices. Measurements show that this helps on some graphs only.
     """
 
     def __init__(
@@ -89,7 +104,7 @@ class SplitModel:
     ) -> None:
         """Build the model. `upper` is an upper bound on the least objective.
 
-        If `control` stops meanwhile, the model is incomplete and must not be solved.
+        If `control` stops during the construction, the model is incomplete and must not be solved.
         """
         self._parts, self._contiguous, self._control = parts, contiguous, control
         self._pipeline = parts[0]
@@ -124,14 +139,14 @@ class SplitModel:
         self._model.minimize(sum(self._largest))
 
     def _seats(self) -> list[tuple[int, ...]]:
-        """Return the possible classes of each seat."""
+        """Return the device classes that may take each seat."""
         classes = list(enumerate(self._pipeline.classes))
         if not self._contiguous:
             return [(c,) for c, each in classes for _ in each.devices]
         return [tuple(c for c, _ in classes)] * sum(len(each.devices) for _, each in classes)
 
     def _while_asked(self, numbers: range) -> Iterator[int]:
-        """Yield the numbers until the search is cancelled, because thousands of groups take seconds."""
+        """Yield `numbers`, but end when `control` stops, because models with many groups take seconds to build."""
         return takewhile(lambda _: not self._control.stopped, numbers)
 
     def _units(self, value: float) -> int:
@@ -213,11 +228,14 @@ class SplitModel:
                     self._model.add(cp_model.LinearExpr.sum(held) <= limit)
 
     def _position(self, seat: int) -> int:
-        """Return the position of a seat from the end. Empty seats can come first, so no position is too large."""
+        """Return the position of a seat, counted from the end, where the last seat has position 1.
+
+        In some equally good solution, empty seats come first, so no position is counted too large.
+        """
         return len(self._classes_at) - seat
 
     def _units_of_memory(self, capacity: float) -> int:
-        """Return the number of units in a capacity: as many as sums allow in a FINE model."""
+        """Return the number of integer units in a capacity. In a FINE model, it is as large as sums allow."""
         if self._resolution is not Resolution.FINE:
             return self._in_upper
         return int(_MAX_MEMORY_UNITS / max(1.0, float(self._pipeline.most_memory.sum()) / max(capacity, 1e-300)))
@@ -261,13 +279,13 @@ class SplitModel:
                 self._model.add(cp_model.LinearExpr.sum(each) <= largest)
 
     def bound_from_below(self, bounds: Sequence[float], total: float) -> None:
-        """Add lower bounds: `bounds` on the largest load in each part of the objective, `total` on the sum of these."""
+        """Add lower bounds on the largest load in each part of the objective (`bounds`) and on their sum (`total`)."""
         for largest, bound in zip(self._largest, bounds, strict=True):
             self._model.add(largest >= self._low(bound))
         self._model.add(sum(self._largest) >= self._low(total))
 
     def _low(self, bound: float) -> int:
-        """Convert a bound to units, minus the most that rounding down the terms of a load may lose."""
+        """Convert a bound to units, and subtract the largest possible rounding error of a load."""
         return max(0, self._units(bound) - self._slack)
 
     def hint(self, split: Split) -> None:
@@ -293,10 +311,10 @@ class SplitModel:
             yield var, s in seats[e] and len(seats[e]) > 1 and self._pipeline.classes[class_at[s]].pays
 
     def _seat_of(self, split: Split) -> dict[int, int]:
-        """Return the seat of each device.
+        """Return the seat of each device in the hint.
 
         In a contiguous split, unused devices come first, and the others follow the flow. In other splits, the devices
-        of a class sit in the order of their first groups.
+        of a class take its seats in the order of their first groups.
         """
         used = list(dict.fromkeys(split.device_of))
         devices = [device for each in self._pipeline.classes for device in each.devices]
@@ -310,7 +328,7 @@ class SplitModel:
         return {device: seat for seat, device in enumerate(devices)}
 
     def solve(self, effort: Effort, report: Callable[[float, float], None] = lambda load, bound: None) -> Solved:
-        """Solve the model. `report` is called with (load, bound) for each solution."""
+        """Solve the model within `effort`. Call `report` with (objective, bound) for each solution."""
         unit = self._unit
 
         def on_solution(load: int, bound: float) -> None:

@@ -1,4 +1,8 @@
-"""Search for the best split of groups: phases of CP-SAT models, bounds, and a search over any sets."""
+"""Search for the best split by CP-SAT models, bounds, and annealing.
+
+A group is a set of operators that must share a device. A split gives each group a device. A chain is a contiguous
+split, whose stages follow the flow. Otherwise, a device may have any set of groups.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +50,9 @@ _ANY_SETS = (
     _Phase("proving", 0.5, Resolution.PRESOLVED),
     _PROVING,
 )
-"""The phases for chains and for any sets.
+"""Phases of the search for chains, and of the search for any sets of groups per device.
 
-The first split of a chain is often the best, which only FINE models prove.
+For chains, the first split is often the best, and only FINE models can prove that.
 """
 
 
@@ -63,7 +67,7 @@ def best_split(
 
 
 class _SplitSearch:
-    """The best split and bound so far, which the phases improve one after another."""
+    """The best split and the lower bound so far, which the phases improve one after another."""
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class _SplitSearch:
         self._raised = False
 
     def run(self) -> Best:
-        """Run the phases until the split is proved or time ends. Return the best split and bound."""
+        """Run the phases until the split is proved optimal or time ends. Return the best split and the bound."""
         left = self._effort.seconds
         for number, phase in enumerate(_CHAINS if self._contiguous else _ANY_SETS):
             self._raise_bounds()
@@ -102,7 +106,7 @@ class _SplitSearch:
         return replace(self._best, complete=self._best.complete or self._best.is_optimal)
 
     def _raise_bounds(self) -> None:
-        """Once a split is known, raise the bounds by the methods that need one."""
+        """Raise the bounds by the methods that need a known split. Do this once."""
         if self._best.split is None or self._raised:
             return
         upper, self._raised = self._best.split.load, True
@@ -112,7 +116,7 @@ class _SplitSearch:
         self._best = replace(self._best, bound=min(max(self._best.bound, sum(self._bounds)), upper))
 
     def _search(self, seconds: float) -> float:
-        """Continue the search over any sets. Return the seconds that it took."""
+        """Continue the search over any sets of groups per device. Return the seconds that it took."""
         from tessel_core.placement.any_sets import AnySetSearch  # imported here: numba takes half a second to load
 
         if self._best.split is None:
@@ -125,7 +129,7 @@ class _SplitSearch:
         return took
 
     def _ask(self, phase: _Phase, resolution: Resolution, effort: Effort) -> None:
-        """Solve one CP-SAT model."""
+        """Solve the CP-SAT model of a phase, and update the best split and the bound."""
         known = self._best.split
         model = SplitModel(
             self._parts,
