@@ -127,7 +127,7 @@ class Heat(NamedTuple):
     last: float
 
     def after(self, share: float) -> float:
-        """Return the temperature after a fraction of all steps."""
+        """Return the temperature after the fraction `share` of all steps."""
         return float(self.first * (self.last / self.first) ** share)
 
 
@@ -224,8 +224,7 @@ def _energy(state):  # type: ignore[no-untyped-def]
 def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
     """Draw a group, another group to swap with (or -1 for none), and the device to which the first group goes.
 
-    The device is -1 if the move is not allowed. It is mostly a device with a group that shares a net with the drawn
-    group.
+    The device is -1 if the move is not allowed. Mostly, the device has a group that shares a net with the first group.
     """
     group, other = np.random.randint(on.size), -1
     first, end = tables.net_row[group], tables.net_row[group + 1]
@@ -255,7 +254,7 @@ def _move(tables, state, group, other, source, device):  # type: ignore[no-untyp
 
 @inlined
 def _settle(tables, state, device, came, unit):  # type: ignore[no-untyped-def]
-    """Update the memory of a device that gains `came` bytes, and the powers of its loads."""
+    """Update, in `state`, the memory of a device that gains `came` bytes, and the powers of its loads."""
     state.used[device] += came
     for p in range(state.load.shape[0]):
         state.power[p, device] = _power(tables, state.load[p, device], device, state.used[device], unit)
@@ -283,7 +282,7 @@ def _shift(tables, state, group, source, device):  # type: ignore[no-untyped-def
 
 @inlined
 def _energy_after(tables, state, source, device, came, unit):  # type: ignore[no-untyped-def]
-    """Return the energy after a move, if the loads are updated and `device` gains `came` bytes from `source`."""
+    """Return the energy after a move that `state.load` already includes. `device` gains `came` bytes from `source`."""
     found = 0.0
     for p in range(state.load.shape[0]):
         total = _power(tables, state.load[p, source], source, state.used[source] - came, unit)
@@ -306,7 +305,10 @@ def _power(tables, load, device, used, unit):  # type: ignore[no-untyped-def]
 
 @unmanaged
 def walk(tables: Tables, state: State, on: Ints, best: Ints, unit: float, heat: Heat, steps: int, seed: int) -> float:
-    """Anneal `on` in place and write the best split to `best`. Return its objective, or infinity if none fits."""
+    """Anneal the split `on` in place, and write the best split to `best`.
+
+    Return the objective of `best`, or infinity if no visited split fits in memory.
+    """
     np.random.seed(seed)
     energy, least, now = _energy(state), _largest(state) if _fits(tables, state) else np.inf, heat.first
     for step in range(steps):

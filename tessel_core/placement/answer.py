@@ -1,4 +1,7 @@
-"""Reports on placements: the status, the objective, and a lower bound on the objective of every placement."""
+"""Reports on placements: the status, the objective, and a lower bound on the objective of every placement.
+
+A group is a set of operators that must share a device. A split gives each group of a pipeline a device.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,8 @@ def infeasible(
 ) -> PlacementReport:
     """Return the report on a problem that no placement satisfies, for the given reason.
 
-    `least_memory` (bytes per accelerator) and `least_accelerators` would be enough, if known. `relaxed` is a placement
-    that only exceeds the memory, if known.
+    Either `least_memory` (bytes per accelerator) or `least_accelerators` would be enough. They are None if unknown.
+    `relaxed` is a placement that breaks only the memory limits.
     """
     return PlacementReport(
         status=Status.INFEASIBLE,

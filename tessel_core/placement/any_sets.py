@@ -57,7 +57,7 @@ _MIN_CLUSTERS = 30
 _CLUSTERS_PER_LEVEL_RATIO = 0.6
 """A level is used if it has at most this share of the clusters of the level before."""
 _PATIENCE_FACTOR, _MIN_PATIENCE_SECONDS = 4.0, 4.0
-"""End the search when its time reaches the time of the last improvement, times the factor, plus these seconds."""
+"""The search ends after the time of its last improvement, times the factor, plus the second number."""
 _OUTSIDE = -1
 """Index of an artificial device.
 
@@ -195,9 +195,9 @@ class AnySetSearch:
         return measured(self.parts, on.tolist()), seconds
 
     def _origin(self, way: Way, choose: Generator) -> tuple[Ints, Ints | None]:
-        """Return a label for each group, and the device of each group in the first split.
+        """Return a label for each group, and the device of each group in the split to start from.
 
-        None means a random first split. Only groups with the same label may be in one cluster.
+        Only groups with the same label may be in one cluster. The devices are None for a random split.
         """
         if way is Way.FRESH:
             return np.zeros(len(self.start.device_of), dtype=np.int64), None
@@ -278,7 +278,7 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
         (*(part.members[v] for v in groups), ()),
         ((),) * (len(groups) + 1),
         np.append(part.memory[groups], 0.0),
-        np.zeros(len(groups) + 1),  # `keep` checks the memory of the whole split, by positions
+        np.zeros(len(groups) + 1),  # `keep` checks the memory of further micro-batches
         part.in_flight,
         tuple(classes),
         tuple(nets),

@@ -17,8 +17,8 @@ def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]
     """Return the branches of each stretch of the flow with parallel branches. A branch is a tuple of operator indices.
 
     Branches consist of layers, which the names of operators give. The trunk consists of the layers that come before or
-    after every other layer. Between two layers of the trunk, each connected component is a branch. Layers that must
-    share a device, or that are on a cycle, count as one layer.
+    after every other layer. A stretch has the layers between two layers of the trunk, and each connected component of
+    these layers is a branch. Layers that must share a device, or that are on a cycle, count as one layer.
     """
     names = [layer_of(operator) for operator in graph.operators]
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}

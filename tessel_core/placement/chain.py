@@ -136,11 +136,11 @@ class ChainSearch:
 
     @property
     def _end(self) -> Counts:
-        """Entry of `best` for a chain on all devices."""
+        """Key of a complete chain in the table `best`, which has the numbers of all devices."""
         return self._counts
 
     def _begins(self, used: Counts) -> bool:
-        """Return whether a chain may start with `used` devices already counted."""
+        """Return whether a chain may start at the key `used` of the table `best`."""
         return not any(used)
 
     def _in_use(self, used: Counts) -> Counts:

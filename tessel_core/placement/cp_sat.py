@@ -41,9 +41,9 @@ class CpSatConfig:
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
     """Return the report on the placement of least objective, contiguous or not, with a lower bound.
 
-    In a split of any sets, each stage holds one micro-batch per device. In a chain, a stage holds only as many as its
-    position requires. So if the problem allows any sets and memory may bind, chains are searched too, and the better
-    result is returned.
+    In a non-contiguous split, each stage holds one micro-batch per device. In a chain, a stage holds only as many as
+    its position requires. So if the problem allows non-contiguous splits and memory may bind, chains are searched too,
+    and the better result is returned.
     """
     if problem.contiguous or not _has_positions(problem):
         return _solve(problem, config, control)

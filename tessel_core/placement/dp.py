@@ -33,7 +33,7 @@ class DpConfig:
         2_000_000,
         Option(
             "Most cuts",
-            "Largest number of possible cuts (ideals), of 150 bytes each. Beyond it CP-SAT takes over",
+            "Largest number of possible cuts (ideals), of 150 bytes each. If there are more, CP-SAT takes over",
             1_000,
             20_000_000,
         ),

@@ -135,7 +135,7 @@ class Ideals:
         return cls(bits, sums[0], time, banned, memory, kept, cut, cut_nets, tuple(branches))
 
     def costing(self, pipeline: Pipeline) -> Ideals:
-        """Return the same ideals with the times, memory and costs of nets of another pipeline."""
+        """Return the same ideals with the times, memory and nets of another pipeline, which has the same groups."""
         time, banned, memory, kept = _as_costs(pipeline, sums_over(self.bits, np.vstack(_costs(pipeline))))
         return replace(self, time=time, banned=banned, memory=memory, kept=kept, cut=_cuts(pipeline, self.bits)[0])
 

@@ -77,7 +77,8 @@ def _stage(task: LayoutTask, members: tuple[int, ...]) -> int | None:
 def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) -> Floats:
     """Return the load of a device for each share. The array has one axis per kind, with the number of groups as index.
 
-    The load is infinite above `most`, beyond the capacity, or without support.
+    A load is infinite if it is above `most`, if the groups exceed the capacity, or if the device does not support a
+    group.
     """
     time, held = task.time[place], task.static + task.least_in_flight[place] * task.activation
     fixed = [v for v, (first, last) in enumerate(task.windows) if first == last and task.place_of[first] == place]

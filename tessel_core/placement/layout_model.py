@@ -58,7 +58,8 @@ class LayoutModel:
     def __init__(self, task: LayoutTask, upper: float, units: Units, room: float | None = None) -> None:
         """Build the model. `upper` is an upper bound on the least largest load.
 
-        If `room` is given, the model minimises the common capacity instead. `room` is an upper bound on it in bytes.
+        If `room` is given, the model minimises the bytes on the fullest device instead, and `room` is an upper bound on
+        them.
         """
         self._task, self._units, self._room_bytes = task, units, room
         self._unit = max(upper, 1e-300) / units.value
@@ -86,7 +87,10 @@ class LayoutModel:
         self._model.minimize(self._largest if room is None else self._room)
 
     def _stages_along_the_flow(self) -> None:
-        """before[v, s] => before[v, s + 1]; before[v, s] => before[u, s] for u before v. Each v is in its window."""
+        """before[v, s] => before[v, s + 1], and before[v, s] => before[u, s] for each predecessor u of v.
+
+        Each v is in one of its possible stages (`LayoutTask.windows`).
+        """
         for v in self._groups:
             first, last = self._task.windows[v]
             for s in range(self._task.stages - 1):

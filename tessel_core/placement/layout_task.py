@@ -83,9 +83,9 @@ class LayoutTask:
     def least_in_flight(self) -> tuple[float, ...]:
         """For each place, a number of micro-batches that bounds its memory from below, whatever the cut.
 
-        The peak bytes of a place are at least those with the activations of this many micro-batches for each of its
-        groups. The number is the larger of two: the largest over moments of the least over stages, and the least over
-        stages of the mean over moments.
+        If each group of the place held activations of this many micro-batches, the place would hold at most its true
+        peak. The number is the larger of two: the largest, over moments, of the least number in a stage; and the least,
+        over stages, of the mean number over moments.
         """
         return tuple(max(*map(min, each), float(np.mean(each, axis=0).min())) for each in self.moments)
 

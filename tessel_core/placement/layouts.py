@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tessel_core.placement.layout_model import Units
 
 _COARSE_SHARE, _EVEN_SHARE = 0.5, 0.2
-"""Fractions of the time limit for the search in coarse units, and for each attempt to make stages even."""
+"""Fractions of the time limit for the COARSE model, and for each attempt to make stages even."""
 _MAX_EVEN_SECONDS = 2.0
 """Time limit, in seconds, of an attempt to make stages even."""
 _ROOM_SECONDS = 2.0
@@ -48,7 +48,7 @@ class LayoutConfig:
 
 
 def solve(problem: PlacementProblem, config: LayoutConfig, control: Control) -> PlacementReport:
-    """Return the report on the division of the flow into the stages of the layout that has the least largest load."""
+    """Return the report on the layout with the least largest load, which divides the flow into stages."""
     task = LayoutTask.of(problem)
     why = _why_none(problem, task)
     if why:
@@ -76,9 +76,9 @@ def _why_none(problem: PlacementProblem, task: LayoutTask) -> str:
 
 
 def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, control: Control) -> PlacementReport:
-    """Return the report for a problem without a layout that fits.
+    """Return the report on a problem without a layout that fits.
 
-    It contains a layout that exceeds only the memory, if any.
+    The report contains a layout that exceeds only the memory, if one is known.
     """
     if not np.isfinite(task.loads(search.start)).all() or task.fits(search.start):
         return infeasible(problem, f"no cut into {task.stages} stages puts each operator on an allowed device")
@@ -169,9 +169,9 @@ class _Search:
         self._learn(found.bound)
 
     def _learn(self, bound: float) -> None:
-        """Store a lower bound on the largest load. It is infinite if no layout fits.
+        """Store a lower bound on the largest load. A bound of infinity means that no layout fits.
 
-        If a layout is known, the stored bound is at most its load, because bounds are rounded.
+        Rounding in a model may exclude a known layout, so the stored bound is at most the load of the best layout.
         """
         self.impossible = self.best is None and math.isinf(bound)
         if not self.impossible:
@@ -179,10 +179,10 @@ class _Search:
             self._report()
 
     def _even_out(self, load: float, counts: Counts | None = None) -> None:
-        """Search for a layout with even stages and loads up to `load`. A pipeline waits for its longest stage.
+        """Search for a layout with loads up to `load` and stages of similar times.
 
-        With `counts`, the layout must have these numbers of groups of each kind on each device, which may be
-        impossible.
+        A pipeline waits for its longest stage. With `counts`, the layout must have these numbers of groups of each kind
+        on each device, which may be impossible.
         """
         from tessel_core.placement.layout_model import LayoutModel, Units
 

@@ -29,7 +29,7 @@ class Placer(Solver):
     several_stages: bool = False
     """Whether the placer supports only problems with several stages per device.
 
-    If false, it supports only the others.
+    If false, it supports only problems with one stage per device.
     """
     judges: bool = False
     """Whether the placer evaluates `PlacementProblem.by_hand` instead of searching for a placement."""
@@ -84,8 +84,7 @@ find_placer = PLACERS.find
 def default_placer(problem: PlacementProblem) -> str:
     """Return the name of the first placer in the table that supports the problem.
 
-    For each kind of problem, the table lists the placer that proves most first. Raises InputError if no placer supports
-    it.
+    It is the one that proves most. Raises InputError if no placer supports the problem.
     """
     name = next((placer.name for placer in PLACERS.values() if not placer.why_not(problem)), None)
     if name is None:
@@ -138,7 +137,9 @@ def _why_none(report: PlacementReport, problem: PlacementProblem, control: Contr
         report,
         status=Status.INFEASIBLE,
         bound=other.bound,
-        reason=other.reason if report.relaxed_solution is None else f"{report.reason}; and none fits: {other.reason}",
+        reason=other.reason
+        if report.relaxed_solution is None
+        else f"{report.reason}; and no placement fits: {other.reason}",
         least_memory=other.least_memory,
         least_accelerators=other.least_accelerators,
     )

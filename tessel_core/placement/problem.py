@@ -54,7 +54,7 @@ class PlacementProblem:
     objective: str = THROUGHPUT
     contiguous: bool = True
     branches_apart: bool = False
-    """Whether a device may not have operators of two parallel branches."""
+    """Whether operators of two parallel branches must be on different devices."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
     """Device indices of each operator in a given placement, which the placer `expert` evaluates."""
     stages_by_hand: tuple[int, ...] | None = None
@@ -70,7 +70,7 @@ class PlacementProblem:
     in_flight: InFlight = USUAL
     """Rule for the number of micro-batches whose activations each stage holds in training."""
     replication: Replication | None = None
-    """Cost of replicas, if several devices may share a stage. None if each stage has one device."""
+    """Cost of replicas (devices that share a stage). None if each stage has one device."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
@@ -137,10 +137,7 @@ class PlacementProblem:
 
     @property
     def held(self) -> InFlight:
-        """Rule for the micro-batches that stages hold.
-
-        For the latency, each stage holds as many as `InFlight.included` says.
-        """
+        """Rule for the micro-batches that each stage holds. For the latency, they are `in_flight.included`."""
         return InFlight(self.in_flight.included) if self.objective == LATENCY else self.in_flight
 
     def for_micro_batches(self, count: int) -> PlacementProblem:
@@ -148,7 +145,7 @@ class PlacementProblem:
         return replace(self, in_flight=replace(self.in_flight, micro_batches=count))
 
     def placement(self, assignment: Sequence[tuple[int, ...]], stages: Sequence[int] | None = None) -> Placement:
-        """Return the placement with these devices (and stages, in a layout) for each operator, all as indices."""
+        """Return the placement with these devices of each operator and, in a layout, these stages."""
         return Placement(
             self.graph,
             self.devices,
@@ -174,7 +171,7 @@ class PlacementProblem:
 
     @property
     def replicates(self) -> bool:
-        """Whether a stage may have several devices."""
+        """Whether several devices may share a stage, as replicas."""
         return self.replication is not None
 
     @property

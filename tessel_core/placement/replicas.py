@@ -278,7 +278,7 @@ def solve_replicated(
         reason = f"there are more than {most_ideals:,} possible cuts"
     if apart:
         best = replace(best, bound=min(best.bound, chains.priced.average))
-        reason = "the search considered only replicas with the same memory and the same pins"
+        reason = "the search considered only replicas with the same memory and the same allowed operators"
     report = answer_split(problem, pipeline, best, control, reason)
     if report.status is Status.PROVED_OPTIMAL:
         return _evened(problem, chains, pipeline, report, control)
@@ -340,7 +340,8 @@ def _coarsely(
     """Return a pipeline and its best split, for a problem with too many ideals.
 
     The pipeline has fewer groups: those without cost are merged into neighbours. If merged groups keep their memory,
-    the result is a restriction of the problem. If they hold none, it is a relaxation. A split that meets the bound of
+    the result is a restriction of the problem. If merged groups hold no memory, the result is a
+    relaxation. A split that meets the bound of
     the relaxation is optimal. If the known split `fine` is better, the result is `pipeline` with `fine`.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)

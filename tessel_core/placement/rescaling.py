@@ -1,4 +1,8 @@
-"""Rescaling of costs, because sums and differences of floats are accurate only for numbers of similar magnitude."""
+"""Rescaling of costs, because sums and differences of floats are accurate only for numbers of similar magnitude.
+
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class Scalable(Protocol):
         """Return the split with its load, summed anew from times and costs."""
 
     def near(self, load: float, exponent: int) -> Self:
-        """Return the problem in units of 2^exponent, without times that no split with a load up to `load` has."""
+        """Return the problem in units of 2^exponent, without times that splits with a load up to `load` cannot have."""
 
 
 Problem = TypeVar("Problem", bound=Scalable)
@@ -62,7 +66,7 @@ def rescaled_search(pipeline: Pipeline, objective: str, known: Split | None, sea
 
 
 def rescaled(problem: Problem, known: Split | None, search: Callable[[Problem, Split | None], Best]) -> Best:
-    """Return the result of `search`. If some time or cost is far larger than the load, search again in smaller units.
+    """Return the result of `search`. If some time or cost is far larger than the load, search again near the load.
 
     The second search leaves out only splits that are worse than the first result, so its bound holds for all splits.
     """

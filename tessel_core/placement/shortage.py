@@ -23,10 +23,9 @@ Search = Callable[[Pipeline], Best]
 
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> PlacementReport:
-    """Return the report on a problem without a placement.
+    """Return the report on a problem without a placement. `search` finds the best split of a pipeline.
 
-    It has the reason, and the least memory and number of accelerators that would be enough, if known. `search` finds
-    the best split of a pipeline.
+    The report has the reason, and the least memory and number of accelerators that would be enough, if known.
     """
     held = search(of_memory(problem, pipeline))
     least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
@@ -55,7 +54,7 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
 def least_bytes(held: float, bound: float) -> int | None:
     """Return the least integer capacity, in bytes, that is enough for `held` bytes.
 
-    Return None if the lower bound `bound` does not prove that less is not enough.
+    Return None if the lower bound `bound` does not prove that it is the least.
     """
     least = math.floor(held)
     while with_rounding(least) < held:
@@ -95,7 +94,10 @@ def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str
 
 
 def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
-    """Return a clause about the first device that lacks memory for the operators pinned to it. Empty if none does."""
+    """Return a clause about the first device that lacks memory for the operators pinned to it, or an empty string.
+
+    An operator is pinned to a device if it is only allowed there.
+    """
     pinned = [any(problem.allowed_on[i] is not None for i in members) for members in pipeline.members]
     for each, supported in zip(pipeline.classes, pipeline.supported, strict=True):
         alone = np.flatnonzero(supported & (pipeline.supported.sum(axis=0) == 1) & pinned)
@@ -134,8 +136,9 @@ def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
 def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | None:
     """Return the least number of accelerators that can hold all operators, by doubling and bisection.
 
-    Return None if the number is not proved, or if more accelerators may need more memory each. More may be needed in
-    non-contiguous placements, where each device holds one micro-batch per device.
+    Return None if the search does not prove the number. Return None also if more accelerators may need more memory
+    each. That is possible in non-contiguous placements, where each device holds one micro-batch per device of the
+    problem.
     """
     counts_devices = not problem.contiguous and problem.held.by_position and any(problem.graph.kept_bytes)
     if counts_devices or len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:

@@ -51,9 +51,9 @@ class Resolution(Enum):
 
 
 def _terms(part: Pipeline, upper: float) -> float:
-    """Return how many times `upper` (or the capacity) the terms of a load (or of a memory constraint) can add up to.
+    """Return the largest possible sum of terms: of a load as a multiple of `upper`, of memory of the capacity.
 
-    Each term of a load is capped at `upper`.
+    Each time and cost is capped at `upper`.
     """
     unit = max(upper, 1e-300)
     costs = sum(min(net.cost / unit, 1.0) for net in part.nets)
@@ -164,7 +164,10 @@ class SplitModel:
             self._model.add(sum(taken) == len(each.devices))
 
     def _one_seat_per_group(self) -> None:
-        """sum over supporting s, c of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on = sum over c of uses."""
+        """For each v: sum over s, c of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on[v, s] = sum over c of uses.
+
+        uses[v, s, c] exists only if devices of class c support group v.
+        """
         for v in self._while_asked(self._groups):
             for s, classes in enumerate(self._classes_at):
                 supporting = [c for c in classes if np.isfinite(self._pipeline.classes[c].time[v])]
@@ -189,7 +192,7 @@ class SplitModel:
                         self._model.add_implication(self._on[branch[v], s], literal)
 
     def _prefixes(self) -> None:
-        """prefix[v, s] = on[v, 0] + ... + on[v, s], and prefix[v, s] => prefix[u, s] for u before v: ideals."""
+        """prefix[v, s] = on[v, 0] + ... + on[v, s], and prefix[v, s] => prefix[u, s] for each predecessor u of v."""
         for v in self._while_asked(self._groups):
             before: Var | int = 0
             for s in range(len(self._classes_at) - 1):
@@ -200,7 +203,7 @@ class SplitModel:
                     self._model.add_implication(here, self._prefix[u, s])
 
     def _equal_devices_in_order(self) -> None:
-        """Equal devices are used in the order of their first groups, which loses no split up to renaming.
+        """Equal devices are used in the order of their first groups. Any split does so after renaming equal devices.
 
         taken[v, s] => on[0, s] or ... or on[v, s]; on[v, s + 1] => taken[v - 1, s]
         """
@@ -214,7 +217,7 @@ class SplitModel:
                 self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
 
     def _memory(self) -> None:
-        """sum over v of memory[v, s] * uses[v, s, c] <= capacity[c], unless all groups fit."""
+        """sum over v of memory[v, s] * uses[v, s, c] <= capacity[c] for each s and c, unless all groups fit."""
         rounded = math.ceil if self._resolution is Resolution.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
             if self._pipeline.most_memory.sum() <= each.capacity:
@@ -235,7 +238,7 @@ class SplitModel:
         return len(self._classes_at) - seat
 
     def _units_of_memory(self, capacity: float) -> int:
-        """Return the number of integer units in a capacity. In a FINE model, it is as large as sums allow."""
+        """Return the number of integer units in a capacity. A FINE model has as many units as sums allow."""
         if self._resolution is not Resolution.FINE:
             return self._in_upper
         return int(_MAX_MEMORY_UNITS / max(1.0, float(self._pipeline.most_memory.sum()) / max(capacity, 1e-300)))
@@ -262,7 +265,7 @@ class SplitModel:
                 self._model.add(cut + sum(free) >= touch - hold)
 
     def _loads(self) -> None:
-        """sum of time[c, s][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], with times of part i."""
+        """sum of time[c, s][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i] for each seat s, part i."""
         for part, largest in zip(self._parts, self._largest, strict=True):
             times = {
                 (c, s): [self._units(t) if np.isfinite(t) else 0 for t in part.time_at(c, self._position(s))]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tessel_core.placement.any_sets import AnySetSearch
 
 _PROVERS = ("objective_lb_search", "max_lp", "lb_tree_search", "default_lp")
-"""CP-SAT's subsolvers that raise the bound, the best first (measured on the published inputs)."""
+"""CP-SAT's subsolvers that raise the bound, from the best on (measured on the published inputs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,17 @@ _ANY_SETS = (
 )
 """Phases of the search for chains, and of the search for any sets of groups per device.
 
-For chains, the first split is often the best, and only FINE models can prove that.
+For chains, the first split is often the best, and only models with `Resolution.FINE` can prove that.
 """
 
 
 def best_split(
     pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, effort: Effort, control: Control
 ) -> Best:
-    """Return the split of least load, starting from `start`. It is complete if it is proved or there is no split.
+    """Return the split of least objective, starting from the known split `start`.
 
-    The first phase is short, which is enough for easy problems.
+    The result is complete if the split is proved optimal or if no split exists. The first phase is short, which is
+    enough for easy problems.
     """
     return _SplitSearch(pipeline, objective, contiguous, start, effort, control).run()
 
@@ -106,7 +107,7 @@ class _SplitSearch:
         return replace(self._best, complete=self._best.complete or self._best.is_optimal)
 
     def _raise_bounds(self) -> None:
-        """Raise the bounds by the methods that need a known split. Do this once."""
+        """Raise the bounds by the methods that need a known split, once there is one. Later calls do nothing."""
         if self._best.split is None or self._raised:
             return
         upper, self._raised = self._best.split.load, True
@@ -154,7 +155,7 @@ class _SplitSearch:
         if verdict in (Verdict.IMPOSSIBLE, Verdict.PROVED):
             self._settled.add(resolution)
         if verdict is Verdict.IMPOSSIBLE:
-            # The model can exclude a known split only if that exceeds a capacity by a rounding error.
+            # The model can exclude a known split only if the split exceeds a capacity by a rounding error.
             self._best = replace(self._best, complete=known is None)
             return
         best = known

@@ -40,8 +40,8 @@ class StageLoads:
     def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
         """Return the times on a device of class `kind` at `position` from the end, shaped (targets, sources).
 
-        They are infinite if the class does not support a group, if memory does not fit, or if branches that must be
-        kept apart meet.
+        A time is infinite if the class does not support a group of the stage, if the stage does not fit in memory, or
+        if the stage has groups of two branches that must be kept apart.
         """
         each, ideals = self._classes[kind], self._ideals
         memory, done = self.held(position), self.done(kind, position)
@@ -149,7 +149,7 @@ class Steps:
     """The stages between the ideals `rows`, which are sorted by work.
 
     Methods identify an ideal by its position in `rows`. At first, each call computes the stages that it needs, which is
-    cheap if few stages have a load below the limit. Once calls have computed more pairs of ideals than there are in
+    cheap if few stages have a load below the limit. Once calls have computed more stages than there are in
     total, every stage is computed once and kept.
     """
 

@@ -1,4 +1,4 @@
-"""Networks on tensor-parallel groups of devices: the graph of one member, with the times of collectives."""
+"""Networks on tensor-parallel groups of devices: the graph of one device, with the times of collectives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessel_core.networks.graphs.spec import LAYERS, OPERATORS, GraphSpec
 from tessel_core.networks.graphs.table import build_graph, network_of
 
 _PATTERNS = {"all_reduce": (ALL_REDUCE, 2.0), "all_gather": (ALL_GATHER, 1.0)}
-"""For each kind of operator, its collective, and the bytes that a device sends, in (size - 1) / size of the tensor."""
+"""For each kind of operator: its collective, and how many times (size - 1) / size of the tensor a device sends."""
 
 
 @lru_cache(maxsize=8)

@@ -23,7 +23,7 @@ from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 
 _MAX_RATIO = 1 - 1e-12
-"""A move is an improvement if the new objective is below this fraction of the old one. Rounding errors are smaller."""
+"""A move is an improvement only if the new objective is below this fraction of the old, to ignore rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LocalSearchConfig:
 def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control) -> PlacementReport:
     """Return the report on the best local optimum of all restarts.
 
-    A split that exceeds a capacity is worse than others.
+    Splits that exceed a capacity are worse than all splits that do not.
     """
     search, choose = control.part(config.time_limit), random.Random(config.seed)
     pipeline = pipeline_of(problem)

@@ -41,7 +41,7 @@ _HOST_STEP = -1
 _Stage = tuple[NDArray[np.int64], int]
 """A stage of a chain: its groups, and the index of its device class. The class is HOST for a single group on a host."""
 _MAX_SOURCES = 256
-"""Largest number of ideals from which a stage to an ideal is tried: those with the least sum of stage times."""
+"""Largest number of ideals from which stages to another ideal are tried: those with the least sum of stage times."""
 _ORDERS_PER_ROUND, _MAX_ROUNDS = 20, 50
 """Number of random orders per round, and largest number of rounds."""
 
@@ -151,10 +151,7 @@ class _Program:
         return True
 
     def _host_steps(self) -> list[list[tuple[int, int]]]:
-        """Return, for each ideal, pairs (row of the ideal without one group, that group).
-
-        The group can be on a host.
-        """
+        """Return, for each ideal, pairs (row of the ideal without one group, that group), if a host supports it."""
         bits, count = self._ideals.bits, len(self._pipeline.members)
         # Zobrist hashing: the key of an ideal is the XOR of the random numbers of its groups.
         numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
