@@ -1,4 +1,7 @@
-"""Simulated annealing of splits, compiled by numba. A split gives each group of operators a device.
+"""Simulated annealing of splits, compiled by numba.
+
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers.
 
 A step moves one group, or swaps two groups. The energy is a norm of the loads, summed over the parts of the objective
 (see `Pipeline.parts`). It is close to the largest load. Smaller loads count a little, because most moves do not change
@@ -27,10 +30,7 @@ _MAX_STEPS_PER_CALL = 250_000
 _POWER = 12
 """Exponent of the norm of the loads."""
 _SWAP_SHARE, _NET_SHARE = 0.3, 0.7
-"""Probabilities that a step swaps two groups, and that it chooses a device with a group of the same net.
-
-A net is a tensor, with the groups of its producer and consumers.
-"""
+"""Probabilities that a step swaps two groups, and that it chooses a device with a group of the same net."""
 _MAX_UNITS = 1e20
 """Loads above this multiple of the unit count as this multiple, so that their twelfth powers fit a float."""
 _EXCESS_WEIGHT = 2.0
@@ -160,10 +160,7 @@ class State(NamedTuple):
     used: Floats
     """Bytes that each device holds."""
     held: NDArray[np.int32]
-    """Number of groups of each net on each device, shaped (nets, devices).
-
-    A net is a tensor with its producer and consumers.
-    """
+    """Number of groups of each net on each device, shaped (nets, devices)."""
 
 
 @compiled

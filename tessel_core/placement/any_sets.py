@@ -36,7 +36,7 @@ from tessel_core.placement.pipeline import EQUAL_LOADS, DeviceClass, Floats, Net
 from tessel_core.placement.split_model import Resolution, SplitModel
 
 _FIRST_STEPS = 300_000
-"""Annealing steps for each level of clusters, until the search stalls. Levels differ in the size of clusters."""
+"""Annealing steps for each level of clusters (see `_levels`), until the search has stalled for the first time."""
 _MAX_STEPS = 8_000_000
 _STALLED_CYCLES = 10
 """After this many cycles without a better split, each level gets 50 % more steps. A cycle tries one way."""

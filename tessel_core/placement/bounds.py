@@ -1,7 +1,8 @@
 """Lower bounds on the objective that hold for every placement.
 
-A group is a set of operators that must share a device. A net is a tensor with the groups of its producer and consumers.
-There are four arguments, and each also holds for the forward loads and for the backward loads alone:
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers. A class has interchangeable devices. Hosts are the devices whose loads include no
+transfers. There are four arguments, and each also holds for the forward loads and for the backward loads alone:
 
 - The devices together do all the work (`priced_work`).
 - For each group v, some device has v. The least load of a device with v is a minimum cut (`cut_bound`).

@@ -1,8 +1,9 @@
 """The exact dynamic program over chains of ideals, with growing limits on the load [Tarnawski et al., NeurIPS 2020].
 
-A group is a set of operators that must share a device. An ideal is a set of groups that contains all predecessors of
-its members. A chain is a sequence of growing ideals, from the empty set to all groups. The groups that one ideal has
-more than the ideal before are a stage, which runs on one device (or on several replicas).
+A group is a set of operators that must share a device. A split gives each group a device. A class has interchangeable
+devices. An ideal is a set of groups that contains all predecessors of its members. A chain is a sequence of growing
+ideals, from the empty set to all groups. The groups that one ideal has more than the ideal before are a stage, which
+runs on one device (or on several replicas).
 
 If all loads must be below a limit, few ideals can be part of a chain, so the search is fast. If no chain keeps the
 limit, the limit is a lower bound, and the search goes on with a larger limit.

@@ -1,7 +1,7 @@
 """The placer `dp`, a dynamic program over ideals, which proves the contiguous placement of highest throughput.
 
-A group is a set of operators that must share a device. An ideal is a set of groups that contains all predecessors of
-its members.
+A group is a set of operators that must share a device. A split gives each group a device. An ideal is a set of groups
+that contains all predecessors of its members.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Build the pipeline of a problem, in which groups replace single operators.
 
 Operators that must share a device form a group. Groups without cost, which take no time on any device, are merged into
-neighbours. A net is a tensor, with the groups of its producer and consumers.
+neighbours. A net is a tensor, with the groups of its producer and consumers. A class has interchangeable devices.
+Branches and stretches are as in `branches.py`.
 """
 
 from __future__ import annotations

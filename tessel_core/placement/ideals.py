@@ -1,8 +1,8 @@
 """Ideals of a pipeline: sets of groups that contain all predecessors of their members, as rows of bits.
 
-A group is a set of operators that must share a device. A chain is a sequence of growing ideals, with a pipeline stage
-between neighbours. The prefixes of a few orders of the groups are a small family of ideals that often contains the best
-chain.
+A group is a set of operators that must share a device. A net is a tensor, with the groups of its producer and
+consumers. A class has interchangeable devices. A chain is a sequence of growing ideals, with a pipeline stage between
+neighbours. The prefixes of a few orders of the groups are a small family of ideals that often contains the best chain.
 """
 
 from __future__ import annotations

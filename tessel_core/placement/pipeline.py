@@ -2,7 +2,8 @@
 
 A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
 groups of its producer and its consumers. The load of a device is the time of its groups, plus the costs of the nets
-that other devices share with it. Times are in the graph's unit, and memory is in bytes.
+that other devices share with it. A class has interchangeable devices. The position of a stage counts from the end: the
+last stage has position 1. Times are in the graph's unit, and memory is in bytes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' within I of
                  max(best[n less r of c][I'], load of I less I' on each of r devices)
 
-An ideal I is a set of groups of operators that contains all predecessors of its members. n has the number of devices of
-each class in use. best[n][I] is the least largest load of stages with the groups of I on these devices.
+A group is a set of operators that must share a device. A split gives each group a device. An ideal I is a set of groups
+that contains all predecessors of its members. A class has interchangeable devices. n has the number of devices of each
+class in use. best[n][I] is the least largest load of stages with the groups of I on these devices.
 
 Each of r replicas has 1/r of the stage's times and transfers. The time to reduce the stage's gradients is added to the
 work. If reductions overlap work, the maximum of the two times counts instead. [Tarnawski et al., NeurIPS 2020,

@@ -1,4 +1,8 @@
-"""Reasons why no placement exists, and the memory or number of accelerators that would be enough."""
+"""Reasons why no placement exists, and the memory or number of accelerators that would be enough.
+
+A group is a set of operators that must share a device. A split gives each group a device. An operator is pinned to a
+device if it is only allowed there.
+"""
 
 from __future__ import annotations
 
@@ -94,10 +98,7 @@ def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str
 
 
 def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
-    """Return a clause about the first device that lacks memory for the operators pinned to it, or an empty string.
-
-    An operator is pinned to a device if it is only allowed there.
-    """
+    """Return a clause about the first device that lacks memory for the operators pinned to it, or an empty string."""
     pinned = [any(problem.allowed_on[i] is not None for i in members) for members in pipeline.members]
     for each, supported in zip(pipeline.classes, pipeline.supported, strict=True):
         alone = np.flatnonzero(supported & (pipeline.supported.sum(axis=0) == 1) & pinned)

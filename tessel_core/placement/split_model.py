@@ -1,7 +1,7 @@
-"""The CP-SAT model of a split, which gives each group of operators a device, or a position in a chain of devices.
+"""The CP-SAT model of a split, which gives each group a device, or a position in a chain of devices.
 
-A net is a tensor, with the groups of its producer and consumers. The objective is a sum over parts (see
-`Pipeline.parts`).
+A group is a set of operators that must share a device. A net is a tensor, with the groups of its producer and
+consumers. A class has interchangeable devices. The objective is a sum over parts (see `Pipeline.parts`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A group is a set of operators that must share a device. An ideal is a set of groups that contains all predecessors of
 its members. A chain is a sequence of growing ideals. The stage from a source ideal I' to a target ideal I has the
 groups of I that are not in I'. The position of a stage counts from the end of the chain, where the last stage has
-position 1. A net is a tensor, with the groups of its producer and consumers.
+position 1. A net is a tensor, with the groups of its producer and consumers. A class has interchangeable devices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Local search from random splits [Tarnawski et al., NeurIPS 2020].
 
-A split gives each group of operators a device. Each random split is improved by the best move of a single group, until
-no move helps.
+A group is a set of operators that must share a device. A split gives each group a device. Each random split is improved
+by the best move of a single group, until no move helps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Simple baselines: cuts of one order, greedy filling, equal numbers of operators, one device, and given placements.
 
-A group is a set of operators that must share a device. Groups are numbered along the flow.
+A group is a set of operators that must share a device. Groups are numbered along the flow. Hosts are CPUs.
 """
 
 from __future__ import annotations

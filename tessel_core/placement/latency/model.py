@@ -1,7 +1,8 @@
 """The CP-SAT model of placements with least latency.
 
 A unit is a set of operators that must be in the same subgraph. Subgraphs are sorted by start, and each operator is
-before, in or after each subgraph. A slot is one subgraph of one accelerator.
+before, in or after each subgraph. A slot is one subgraph of one accelerator. A split gives each unit a slot or a host,
+which is a CPU.
 
 Costs are rounded down to ticks, so no placement takes longer in the model than in reality, and the model's bound is
 valid. If the links of a mesh differ, the model uses the fastest link for all transfers, for the same reason.

@@ -4,6 +4,8 @@ The way of an operator is the length of the longest path to it. The length count
 device, and the transfer of each output that changes subgraphs on the path. Subgraphs are convex, so a path visits each
 subgraph once, and counts at most the duration of the subgraph. With these constraints, the proof for BERT-24 takes a
 twentieth of the time.
+
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The placers for the latency of one sample."""
+"""The placers for the latency of one sample.
+
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The search by CP-SAT for the split of least latency, and for the least memory with which a split exists.
 
-A split gives each unit of operators a slot (one subgraph of one accelerator) or the host.
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The dynamic program over ideals for latency. It assumes that subgraphs run one after another.
 
-A group is a set of operators that must share a device. An ideal is a set of groups that contains all predecessors of
-its members. A chain is a sequence of growing ideals. The groups that one ideal has more than the ideal before are a
-stage, which runs on one accelerator, or is a single group on a host.
+A group is a set of operators that must share a device. A class has interchangeable devices. An ideal is a set of groups
+that contains all predecessors of its members. A chain is a sequence of growing ideals. The groups that one ideal has
+more than the ideal before are a stage, which runs on one accelerator, or is a single group on a host.
+
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
 """
 
 from __future__ import annotations

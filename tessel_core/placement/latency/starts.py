@@ -1,7 +1,7 @@
 """First splits for the latency search, and the critical path, which is a lower bound on the latency.
 
 A unit is a set of operators that must be in the same subgraph. A split gives each unit a slot: one subgraph of one
-accelerator, or the host.
+accelerator, or a host, which is a CPU.
 """
 
 from __future__ import annotations

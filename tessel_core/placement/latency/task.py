@@ -1,6 +1,6 @@
 """The task of the latency searches: give each unit of operators a slot, which is one subgraph of one accelerator.
 
-A split is the slot of each unit.
+A split is the slot of each unit. Units that are in no slot run on hosts, which are CPUs.
 """
 
 from __future__ import annotations
