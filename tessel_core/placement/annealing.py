@@ -4,9 +4,9 @@ A group is a set of operators that must share a device. A split gives each group
 groups of its producer and consumers.
 
 A step moves one group, or swaps two groups. The energy is a norm of the loads, summed over the parts of the objective
-(see `Pipeline.parts`). It is close to the largest load. Smaller loads count a little, because most moves do not change
-the largest load. A call of compiled code cannot be interrupted, so it does a limited number of steps. It releases
-Python's global interpreter lock.
+(see `Pipeline.parts`). The energy is close to the largest load. Smaller loads count a little, because most moves do not
+change the largest load. A call of compiled code cannot be interrupted, so it does a limited number of steps. The call
+releases Python's global interpreter lock.
 """
 
 from __future__ import annotations

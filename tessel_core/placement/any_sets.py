@@ -57,7 +57,7 @@ _MIN_CLUSTERS = 30
 _CLUSTERS_PER_LEVEL_RATIO = 0.6
 """A level is used if it has at most this share of the clusters of the level before."""
 _PATIENCE_FACTOR, _MIN_PATIENCE_SECONDS = 4.0, 4.0
-"""The search ends after the time of its last improvement, times the factor, plus the second number."""
+"""If the last improvement came after t seconds, the search ends after the first number * t + the second number."""
 _OUTSIDE = -1
 """Index of an artificial device.
 
@@ -197,7 +197,7 @@ class AnySetSearch:
     def _origin(self, way: Way, choose: Generator) -> tuple[Ints, Ints | None]:
         """Return a label for each group, and the device of each group in the split to start from.
 
-        Only groups with the same label may be in one cluster. The devices are None for a random split.
+        Only groups with the same label may be in one cluster. The second result is None for a random split.
         """
         if way is Way.FRESH:
             return np.zeros(len(self.start.device_of), dtype=np.int64), None
@@ -289,8 +289,8 @@ def _levels(pipeline: Pipeline, load: float, within: Ints, choose: Generator) ->
     """Yield an array with the cluster of each group, for levels with more and more clusters, down to single groups.
 
     Two clusters are merged if a net joins them, their groups have the same label in `within`, and some device supports
-    both and has the memory. On that device, the merged groups must take a small fraction of `load`. Costly nets mostly
-    come first.
+    both and has memory for both. On that device, the merged groups must take a small fraction of `load`. Costly nets
+    mostly come first.
     """
     fine = np.arange(len(pipeline.members))
     clusters, levels, count = _Clusters(pipeline, load / choose.uniform(2.0, 6.0)), [fine], len(fine)

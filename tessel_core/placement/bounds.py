@@ -129,7 +129,7 @@ def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
 
 
 def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
-    """Return a lower bound from the pigeonhole principle. It is at least `known` and at most `upper`.
+    """Return a lower bound from the pigeonhole principle. The bound is at least `known` and at most `upper`.
 
     Let k be the number of devices that pay for transfers. If r k + 1 groups are on these devices, some device has r + 1
     of the groups. So the least load of a device with any r + 1 of r k + 1 chosen groups is a lower bound. The function
@@ -302,7 +302,7 @@ class MinimumCuts:
     def least_load(self, groups: Sequence[int]) -> float:
         """Return the least load of a device with `groups`. Rounding may make it too small by at most `size` units.
 
-        It is infinite if the class does not support one of `groups`.
+        The load is infinite if the class does not support one of `groups`.
         """
         if not np.isfinite(self._time[list(groups)]).all():
             return np.inf

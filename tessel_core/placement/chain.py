@@ -175,7 +175,7 @@ class ChainSearch:
         used = [(each, count, price) for each, count, price in classes if count]
         room = sum(count * price for _, count, price in used) * limit
         held = sum(count * each.capacity for each, count, _ in used)
-        # If all these devices pay for transfers, each net that the ideal cuts loads at least one of them.
+        # If all these devices pay for transfers, each net that the ideal cuts loads at least one of these devices.
         cheapest = min(price if each.pays else 0.0 for each, _, price in used)
         loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
@@ -204,7 +204,7 @@ class ChainSearch:
     def _step_back(
         self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], used: Counts, at: int
     ) -> tuple[Stage, int]:
-        """Return the last stage of the best chain to the ideal in row `at`, and the row of the ideal before it."""
+        """Return the last stage of the best chain to the ideal in row `at`, and the row of the source of that stage."""
         ends = list[tuple[float, Stage, int]]()
         for stage in self._last(used):
             sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)

@@ -65,7 +65,7 @@ def _has_positions(problem: PlacementProblem) -> bool:
 def _better(chain: PlacementReport, other: PlacementReport) -> PlacementReport:
     """Return the report with the lower objective, and the lower of the two bounds.
 
-    If one report is INFEASIBLE, return the other. If both are, return the smaller `least_memory`.
+    If one report is INFEASIBLE, return the other report. If both are INFEASIBLE, return the smaller `least_memory`.
     """
     if Status.INFEASIBLE in (chain.status, other.status):
         left = other if chain.status is Status.INFEASIBLE else chain
@@ -124,8 +124,8 @@ def splits(
 def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:
     """Return a contiguous split from which CP-SAT starts, or None if there is none.
 
-    If placements must be contiguous, it is the best chain along a few orders of the groups. Otherwise, it is the best
-    chain that the dynamic program over ideals finds.
+    If placements must be contiguous, the split is the best chain along a few orders of the groups. Otherwise, the split
+    is the best chain that the dynamic program over ideals finds.
     """
     if problem.contiguous:
         split = best_in_orders(fitting, promising_orders(fitting), control).split

@@ -46,7 +46,7 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
     """Return the report on the contiguous placement of least largest load.
 
     If links differ, the search counts transfers over the fastest link. The bound is then valid, but the load of the
-    placement may be above it.
+    placement may be above the bound.
     """
     if problem.replicates:
         without = partial(_without_replicas, config)
@@ -119,8 +119,8 @@ def _coarsely(
 ) -> tuple[Pipeline, Best]:
     """Return a pipeline and its best split, for a problem with too many ideals.
 
-    It is a pipeline with fewer groups, or `pipeline` itself if the known split `fine` is better. The bound holds for
-    `pipeline` too, so a split that meets the bound is optimal.
+    The returned pipeline has fewer groups, or is `pipeline` itself if the known split `fine` is better. The bound holds
+    for `pipeline` too, so a split that meets the bound is optimal.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):

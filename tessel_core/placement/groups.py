@@ -142,8 +142,8 @@ def _counts_by_position(problem: PlacementProblem) -> bool:
 def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
     """Return the bytes of each operator on one replica, shaped (operators,).
 
-    They include the activations of one micro-batch if the number in flight depends on the position of the stage.
-    Otherwise, they include the activations of all micro-batches in flight.
+    If the number of micro-batches in flight depends on the position of the stage, the bytes include the activations of
+    one micro-batch. Otherwise, the bytes include the activations of all micro-batches in flight.
     """
     graph, rule = problem.graph, problem.held
     count = 1 if _counts_by_position(problem) else rule.held_at(len(problem.devices))

@@ -1,4 +1,4 @@
-"""A lower bound on the largest load of a layout. It lets groups be on any device, without regard to the flow.
+"""A lower bound on the largest load of a layout. The bound lets groups be on any device, without regard to the flow.
 
 A group is a set of operators that must share a device. Groups with equal times and bytes, such as equal layers, are of
 one kind. The share of a device is the number of groups of each kind on it. A place is the position of a device in

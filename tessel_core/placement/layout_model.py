@@ -28,8 +28,8 @@ _COARSE_MEMORY_UNITS, _MAX_MEMORY_UNITS = 2**18, 2**53
 class Units(Enum):
     """Number of integer units in the upper bound on the least largest load.
 
-    Times are rounded down, so the bound of the model is valid. CP-SAT presolves only COARSE models. Their bytes are
-    rounded down too, so their solutions may not fit in memory. In FINE models, rounding errors are negligible.
+    Times are rounded down, so the bound of the model is valid. CP-SAT presolves only COARSE models. Bytes of COARSE
+    models are rounded down too, so a solution may not fit in memory. In FINE models, rounding errors are negligible.
     """
 
     COARSE = 2**18
@@ -132,9 +132,9 @@ class LayoutModel:
     def _memory(self) -> None:
         """static bytes of a device + sum over its stages s of in_flight[s] * kept[s] <= capacity, at every moment.
 
-        A second constraint uses `least_in_flight` and the counts of kinds. It is implied and speeds up proofs. Devices
-        that cannot exceed their capacity get no constraint. FINE bytes are rounded up. The capacity has an allowance
-        that compensates for this.
+        A second constraint uses `least_in_flight` and the counts of kinds. It follows from the first and speeds up
+        proofs. Devices that cannot exceed their capacity get no constraint. Bytes of FINE models are rounded up, and an
+        allowance in the capacity compensates for this.
         """
         task, within = self._task, self._room_bytes is None
         rounded = math.ceil if self._units is Units.FINE and within else math.floor

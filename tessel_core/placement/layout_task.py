@@ -142,7 +142,7 @@ class LayoutTask:
     def loads(self, stage_of: Sequence[int]) -> Floats:
         """Return the load of each place: the time of its groups, plus the cost of the nets it shares with other places.
 
-        It is infinite if a device does not support one of its groups.
+        A load is infinite if the device does not support one of the groups.
         """
         at = np.array(self.place_of)[list(stage_of)]
         loads = np.zeros(len(self.devices))

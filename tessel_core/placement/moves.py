@@ -135,10 +135,10 @@ class Moves:
         return values
 
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
-        """Return the nets that start or stop to load `source`, and those for `device`, if `group` moves between them.
+        """Return the nets that start or stop to load `source`, and the nets that start or stop to load `device`.
 
-        Each list has pairs (net, sign). The sign is 1 if the net starts to load the device, and -1 if it stops. The
-        counts of groups per net and device are updated.
+        `group` moves from `source` to `device`. Each list has pairs (net, sign). The sign is 1 if the net starts to
+        load the device, and -1 if the net stops. The counts of groups per net and device are updated.
         """
         freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()
         for e in self.nets_of[group]:

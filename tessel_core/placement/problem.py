@@ -137,7 +137,7 @@ class PlacementProblem:
 
     @property
     def held(self) -> InFlight:
-        """Rule for the micro-batches that each stage holds. For the latency, they are `in_flight.included`."""
+        """Rule for the number of micro-batches that a stage holds. For the latency, it is `in_flight.included`."""
         return InFlight(self.in_flight.included) if self.objective == LATENCY else self.in_flight
 
     def for_micro_batches(self, count: int) -> PlacementProblem:

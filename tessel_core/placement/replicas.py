@@ -145,12 +145,12 @@ class ReplicatedChains(Chains):
     """Gradient bytes of each group, shaped (groups,)."""
     reduction: ReductionOf
     least: ReductionOf
-    """Function from a stage to a lower bound on the reduction time over as many devices of its class."""
+    """Function from a stage to a lower bound on its reduction time, over any devices of its class."""
     overlapped: bool
 
     @cached_property
     def by_position(self) -> bool:
-        """Whether the position of a stage affects its memory, or its load if loads are bytes."""
+        """Whether the position of a stage affects the bytes that it holds, or its load if loads are bytes."""
         capacity = min(each.capacity for each in self.pipeline.classes)
         binds = self.pipeline.most_memory.sum() > capacity
         in_bytes = any(each.loads_are_bytes for each in self.pipeline.classes)
@@ -445,7 +445,7 @@ def _part(
     choose: Callable[[Iterable[float]], float],
     light: frozenset[int] = frozenset(),
 ) -> Pipeline:
-    """Return the pipeline with the costs of one of several replicas. `choose` is as in `_Reductions`.
+    """Return the pipeline with the costs of one of `replicas` replicas. `choose` is as in `_Reductions`.
 
     Operators in `light` count as if they held no memory.
     """

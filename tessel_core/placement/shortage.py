@@ -84,7 +84,10 @@ def pins(problem: PlacementProblem) -> str:
 
 
 def too_large(problem: PlacementProblem, members: Sequence[int], held: float, device: PlacementDevice) -> str:
-    """Return a clause about operators that must share a device and exceed the memory of the largest one, `device`."""
+    """Return a clause about operators that must share a device and exceed the memory of `device`.
+
+    `device` has the most memory of the devices that support the operators.
+    """
     name = problem.graph.operators[members[0]].name
     beside = "" if len(members) == 1 else ", with the operators that must share its device,"
     who = device.name if problem.allowances or device.is_host else "an accelerator"

@@ -40,9 +40,9 @@ class Resolution(Enum):
     COARSE = "some thousand units in the objective"
 
     def units(self, parts: Sequence[Pipeline], upper: float) -> int:
-        """Return the number of integer units of `upper`, an upper bound on the objective.
+        """Return the number of integer units in `upper`, an upper bound on the objective.
 
-        Capacities have as many units.
+        Except in FINE models, capacities have as many units.
         """
         if self is Resolution.PRESOLVED:
             most = LARGEST_SUM / (2 + max(_terms(part, upper) for part in parts))
@@ -71,7 +71,7 @@ class Solved(NamedTuple):
     """Device of each group. None if no split was found."""
     bound: float
     seconds: float
-    """Time that the solve took, as repeatable solves count it."""
+    """Seconds of the solve, as `Answer.counted_seconds` counts them."""
 
 
 class SplitModel:

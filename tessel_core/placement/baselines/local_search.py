@@ -81,8 +81,8 @@ def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves
 def _may_help(moves: Moves, group: int, device: int) -> bool:
     """Return whether moving `group` to `device` may be an improvement.
 
-    This requires that one of the two devices has the largest load, or that the group leaves a device that exceeds its
-    capacity.
+    This requires that `device` or the present device of the group has the largest load, or that the present device
+    exceeds its capacity.
     """
     source = moves.on[group]
     busiest = any(max(load) in (load[source], load[device]) for load in moves.load)

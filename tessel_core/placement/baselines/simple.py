@@ -67,7 +67,7 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
         came_from.append(largest.argmin(axis=0))
         best = largest.min(axis=0)
     if best[-1] == np.inf:
-        return infeasible(problem, "no cut of the linear order into stages on accelerators fits them")
+        return infeasible(problem, "no cut of the linear order into stages fits the accelerators")
     device_of, end = [0] * len(pipeline.members), len(pipeline.members)
     for (device, _), source in zip(reversed(stages), reversed(came_from), strict=True):
         first = int(source[end])
@@ -113,11 +113,11 @@ PIPEDREAM = Placer(
 
 
 def greedy(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Return the report on devices that are filled along the flow, hosts last.
+    """Return the report on the placement that fills devices along the flow, hosts last.
 
     Each device gets all groups that fit in its memory and whose predecessors have a device. Unlike the published
-    program, it continues after an operator that exceeds the remaining memory, never exceeds the memory, and does not
-    depend on the order of a hash table. Memory is counted as in a pipeline that uses all devices.
+    program, this function continues after an operator that exceeds the remaining memory, never exceeds the memory, and
+    does not depend on the order of a hash table. Memory is counted as in a pipeline that uses all devices.
     """
     pipeline = chain_of(problem)
     classes = sorted(pipeline.classes, key=lambda each: not each.pays)
@@ -147,7 +147,7 @@ GREEDY = Placer(
 
 
 def balanced_layers(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Return the report on equal shares of operators per device, along the flow.
+    """Return the report on the placement with equal shares of operators per device, along the flow.
 
     Hosts are used only if there are no accelerators.
     """
@@ -167,7 +167,7 @@ BALANCED_LAYERS = Placer(
 
 
 def one_device(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Return the report on the whole graph on the fastest device. Devices with enough memory are preferred."""
+    """Return the report on placing the whole graph on the fastest device. Devices with enough memory are preferred."""
     pipeline = chain_of(problem)
     held = float(pipeline.memory.sum())
     supporting = [each for each in pipeline.classes if float(each.time.sum()) < float("inf")]
@@ -181,7 +181,7 @@ ONE_DEVICE = Placer("one-device", "One device", "Everything on the fastest devic
 
 
 def data_parallel(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Return the report on the whole graph, replicated on all accelerators of the kind for which that is fastest."""
+    """Return the report on replicating the whole graph on all accelerators of the kind for which that is fastest."""
     placement = all_on_all(problem)
     if placement is None:
         return infeasible(problem, "no kind of accelerators supports all operators")

@@ -24,9 +24,7 @@ _START_SHARE = 0.6
 """Fraction of the time limit for finding a first placement, before CP-SAT improves it."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
 _SUBGRAPHS = Option("Subgraphs", "Largest number of subgraphs per device, all in its memory at once", 1, 16)
-_MAX_IDEALS = Option(
-    "Most cuts", "Largest number of possible cuts (ideals) in the sequential program", 1_000, 1_000_000
-)
+_MAX_IDEALS = Option("Most cuts", "Largest number of possible cuts (ideals) in the dynamic program", 1_000, 1_000_000)
 _TIME_LIMIT = Option("Time limit", "For the whole search", 0.1, 86_400, "s")
 _SEED = Option("Seed", "Seed of the random choices", 0, 2**31 - 1)
 

@@ -96,7 +96,7 @@ def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
     """Return a split with the starts and finishes of its subgraphs in ticks.
 
     Subgraphs that start at the same time come in the order in which they wait for each other. Times are rounded to the
-    nearest tick. They satisfy the constraints of the model, because the model rounds costs down.
+    nearest tick. The rounded times satisfy the constraints of the model, because the model rounds costs down.
     """
     done = [0] * len(task.unit_of)
     runs = list[tuple[int, int, int]]()

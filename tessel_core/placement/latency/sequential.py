@@ -1,4 +1,4 @@
-"""The dynamic program over ideals for latency. It assumes that subgraphs run one after another.
+"""The dynamic program over ideals for latency. The program assumes that subgraphs run one after another.
 
 A group is a set of operators that must share a device. A class has interchangeable devices. An ideal is a set of groups
 that contains all predecessors of its members. A chain is a sequence of growing ideals. The groups that one ideal has
@@ -84,8 +84,8 @@ def sequential_splits(
 def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
     """Return all ideals. If there are more than `most`, return about `most` ideals along promising and random orders.
 
-    Random orders are depth first, so that few branches are begun but not finished at a time. This is also so at most
-    stage boundaries of good chains.
+    Random orders are depth first, so that few branches are begun but not finished. The same holds at most stage
+    boundaries of good chains.
     """
     bits = all_ideals(pipeline, most)
     if bits is not None:
