@@ -107,7 +107,7 @@ def highest_load(pipeline: Pipeline) -> float:
 def lower_bound(pipeline: Pipeline, objective: str) -> float:
     """Return a lower bound on the objective of any split, contiguous or not.
 
-    It is the larger of the bound on the whole load, and the sum of the bounds on the parts of the objective.
+    The result is the larger of the bound on the whole load, and the sum of the bounds on the parts of the objective.
     """
     parts = sum(priced_work(part).bound for part in pipeline.parts(objective))
     return max(parts, priced_work(pipeline).bound)

@@ -141,7 +141,7 @@ class ChainSearch:
         return self._counts
 
     def _begins(self, used: Counts) -> bool:
-        """Return whether a chain may start at the key `used` of the table `best`."""
+        """Return whether an empty chain may have the key `used` in the table `best`."""
         return not any(used)
 
     def _in_use(self, used: Counts) -> Counts:

@@ -69,7 +69,7 @@ class Pipeline:
     """Operators of each group, as indices."""
     predecessors: Groups
     memory: Floats
-    """Bytes of each group in a stage that holds one micro-batch. If `kept` is 0: in any stage."""
+    """Bytes of each group in a stage that holds one micro-batch. If `kept` is 0, every stage holds these bytes."""
     kept: Floats
     """Bytes that each further micro-batch adds to each group. 0 if all stages hold the same number of micro-batches."""
     in_flight: InFlight

@@ -40,8 +40,8 @@ _FOR_LAYOUTS = (THROUGHPUT, True, False)
 class PlacementProblem:
     """A graph, the devices for its operators, and the rules that a placement must keep.
 
-    If `contiguous` is true, the devices must form a chain: an order in which no tensor goes to an earlier device.
-    Otherwise, a device may have any set of operators.
+    If `contiguous` is true, the devices must form a chain: an order in which no tensor of the forward pass goes to an
+    earlier device. Otherwise, a device may have any set of operators.
 
     Raises InputError if an allowance names an unknown operator or device, or if the combination of fields is not
     supported.

@@ -66,7 +66,7 @@ def rescaled_search(pipeline: Pipeline, objective: str, known: Split | None, sea
 
 
 def rescaled(problem: Problem, known: Split | None, search: Callable[[Problem, Split | None], Best]) -> Best:
-    """Return the result of `search`, repeated in units near the load if some time or cost is far larger.
+    """Return the result of `search`, repeated in units near the load if some time or cost is far above the load.
 
     The second search leaves out only splits that are worse than the first result, so its bound holds for all splits.
     """
