@@ -235,7 +235,7 @@ def _cost_of_cuts(pipeline: Pipeline, each: DeviceClass, rate: float, least: flo
 
 
 def _most_on_hosts(pipeline: Pipeline, time: Floats, upper: float) -> float:
-    """Return a bound on the sum of `time` over the groups on hosts, if the load of each host is at most `upper`."""
+    """Return an upper bound on the sum of `time` over groups on hosts, if the load of each host is at most `upper`."""
     hosts = [each for each in pipeline.classes if not each.pays]
     with np.errstate(divide="ignore"):
         ratios = [float(np.divide(time, each.time, out=np.zeros_like(time), where=time > 0).max()) for each in hosts]
