@@ -1,9 +1,12 @@
-"""Simulated annealing of splits, compiled by numba. A split gives each group of operators a device.
+"""Simulated annealing of splits, compiled by numba.
 
-A step moves one group, or swaps two. The energy is a norm of the loads, summed over the parts of the objective (see
-`Pipeline.parts`). It is close to the largest load, but smaller loads count a little, because most moves do not change
-the largest load. A call does a bounded number of steps, because nothing can interrupt it. It releases the interpreter's
-lock.
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers.
+
+A step moves one group, or swaps two groups. The energy is a norm of the loads, summed over the parts of the objective
+(see `Pipeline.parts`). The energy is close to the largest load. Smaller loads count a little, because most moves do not
+change the largest load. A call of compiled code cannot be interrupted, so it does a limited number of steps. The call
+releases Python's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -23,18 +26,18 @@ from tessel_core.placement.pipeline import Floats, Pipeline
 Ints = NDArray[np.int64]
 
 _MAX_STEPS_PER_CALL = 250_000
-"""Largest number of steps per call of the kernel. They take 0.02 to 0.2 seconds."""
+"""Largest number of steps per call of `walk`. They take 0.02 to 0.2 seconds."""
 _POWER = 12
 """Exponent of the norm of the loads."""
 _SWAP_SHARE, _NET_SHARE = 0.3, 0.7
-"""Fraction of steps that swap two groups, and fraction that move a group to a device with a group of the same net.
-
-A net is a tensor with the group that makes it and the groups that use it.
-"""
+"""Probabilities that a step swaps two groups, and that it chooses a device with a group of the same net."""
 _MAX_UNITS = 1e20
-"""Loads above this many units count as this many, so that their twelfth powers fit a float."""
+"""Loads above this multiple of the unit count as this multiple, so that their twelfth powers fit a float."""
 _EXCESS_WEIGHT = 2.0
-"""Weight of the excess over a capacity: a device that holds 10 % too much counts 0.2 units more load."""
+"""Weight of the memory above a capacity.
+
+A device that holds 10 % too much counts as if its load were 0.2 units larger.
+"""
 
 
 class Tables(NamedTuple):
@@ -45,11 +48,11 @@ class Tables(NamedTuple):
     """
 
     time: Floats
-    """Times, shaped (parts, groups, devices). Infinite if a device does not support a group."""
+    """Times, shaped (parts of the objective, groups, devices). Infinite if a device does not support a group."""
     cost: Floats
-    """Costs of nets, shaped (parts, nets)."""
+    """Costs of nets, shaped (parts of the objective, nets)."""
     pays: NDArray[np.bool_]
-    """For each device, whether the nets that it cuts load it."""
+    """For each device, whether nets with groups on it and on other devices add to its load."""
     capacity: Floats
     memory: Floats
     net_row: Ints
@@ -66,7 +69,7 @@ class Tables(NamedTuple):
 
 
 def tables_of(parts: Sequence[Pipeline]) -> Tables:
-    """Build the tables of a pipeline from its parts (see `Pipeline.parts`)."""
+    """Build the tables from the pipelines that `Pipeline.parts` returns."""
     pipeline = parts[0]
     class_at = {device: c for c, each in enumerate(pipeline.classes) for device in each.devices}
     classes = [class_at[device] for device in sorted(class_at)]
@@ -81,7 +84,7 @@ def tables_of(parts: Sequence[Pipeline]) -> Tables:
 
 
 def coarsened(tables: Tables, cluster_of: Ints) -> Tables:
-    """Return the tables of clusters of groups. `cluster_of` has the cluster of each group, numbered from 0.
+    """Return the tables in which clusters replace groups. `cluster_of` has the cluster of each group, numbered from 0.
 
     Nets with the same clusters are merged.
     """
@@ -118,21 +121,21 @@ def _tables(
 
 
 class Heat(NamedTuple):
-    """First and last temperature, as fractions of a known objective."""
+    """First and last temperature, in units of a known objective."""
 
     first: float
     last: float
 
     def after(self, share: float) -> float:
-        """Return the temperature after a fraction of all steps."""
+        """Return the temperature after the fraction `share` of all steps."""
         return float(self.first * (self.last / self.first) ** share)
 
 
 def anneal(tables: Tables, on: Ints, unit: float, heat: Heat, steps: int, seed: int, control: Control) -> Ints:
     """Anneal for `steps` steps from the split `on` (the device of each group) and return the best split.
 
-    `unit` is roughly the objective. The result exceeds a capacity only if no visited split fits. The same seed gives
-    the same result.
+    Loads are divided by `unit`, which should be close to the objective. The result exceeds a capacity only if no
+    visited split fits in memory. The same seed gives the same result.
     """
     calls = -(-steps // _MAX_STEPS_PER_CALL)
     on, best, least = on.copy(), on.copy(), np.inf
@@ -151,21 +154,18 @@ class State(NamedTuple):
     """Loads and memory that follow from the devices of the groups."""
 
     load: Floats
-    """Loads, shaped (parts, devices)."""
+    """Load of each device, shaped (parts of the objective, devices)."""
     power: Floats
-    """Twelfth powers of the loads in units, shaped (parts, devices)."""
+    """Twelfth powers of the loads in units, shaped (parts of the objective, devices)."""
     used: Floats
-    """Memory of each device."""
+    """Bytes that each device holds."""
     held: NDArray[np.int32]
-    """Number of groups of each net on each device, shaped (nets, devices).
-
-    A net is a tensor with its producer and consumers.
-    """
+    """Number of groups of each net on each device, shaped (nets, devices)."""
 
 
 @compiled
 def state_of(tables: Tables, on: Ints, unit: float) -> State:
-    """Return the state of the split `on`. `unit` is roughly the objective."""
+    """Return the state of the split `on`, the device of each group. `unit` is as in `anneal`."""
     parts, _, devices = tables.time.shape
     load, power, used = np.zeros((parts, devices)), np.zeros((parts, devices)), np.zeros(devices)
     held = np.zeros((tables.group_row.size - 1, devices), np.int32)
@@ -186,7 +186,7 @@ def state_of(tables: Tables, on: Ints, unit: float) -> State:
 
 @inlined
 def _largest(state):  # type: ignore[no-untyped-def]
-    """Return the objective: the sum over the parts of the largest load."""
+    """Return the objective: the sum, over its parts, of the largest load."""
     found = 0.0
     for p in range(state.load.shape[0]):
         most = 0.0
@@ -207,7 +207,7 @@ def _fits(tables, state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _energy(state):  # type: ignore[no-untyped-def]
-    """Return the sum over the parts of the norm of the loads in units."""
+    """Return the sum, over the parts of the objective, of the norm of the loads in units."""
     found = 0.0
     for p in range(state.load.shape[0]):
         total = 0.0
@@ -219,10 +219,9 @@ def _energy(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
-    """Draw a group, a second group to swap it with (or -1), and a target device (or -1).
+    """Draw a group, another group to swap with (or -1 for none), and the device to which the first group goes.
 
-    The device is -1 if the move is not allowed. The target is mostly a device with another group of one of the group's
-    nets.
+    The device is -1 if the move is not allowed. Mostly, the device has a group that shares a net with the first group.
     """
     group, other = np.random.randint(on.size), -1
     first, end = tables.net_row[group], tables.net_row[group + 1]
@@ -244,7 +243,7 @@ def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
 
 @inlined
 def _move(tables, state, group, other, source, device):  # type: ignore[no-untyped-def]
-    """Move a group to `device`. Move the group `other` from there to `source`, unless it is -1."""
+    """Move `group` from `source` to `device`. Move `other` from `device` to `source`, unless `other` is -1."""
     _shift(tables, state, group, source, device)
     if other >= 0:
         _shift(tables, state, other, device, source)
@@ -252,7 +251,7 @@ def _move(tables, state, group, other, source, device):  # type: ignore[no-untyp
 
 @inlined
 def _settle(tables, state, device, came, unit):  # type: ignore[no-untyped-def]
-    """Update memory and powers of a device that gains `came` bytes."""
+    """Update, in `state`, the memory of a device that gains `came` bytes, and the powers of its loads."""
     state.used[device] += came
     for p in range(state.load.shape[0]):
         state.power[p, device] = _power(tables, state.load[p, device], device, state.used[device], unit)
@@ -260,7 +259,7 @@ def _settle(tables, state, device, came, unit):  # type: ignore[no-untyped-def]
 
 @inlined
 def _shift(tables, state, group, source, device):  # type: ignore[no-untyped-def]
-    """Move a group: update the loads of both devices, and the counts of its nets on them."""
+    """Move a group from `source` to `device`: update the loads of both devices, and the counts of the group's nets."""
     load, held = state.load, state.held
     for p in range(load.shape[0]):
         load[p, source] -= tables.time[p, group, source]
@@ -280,7 +279,7 @@ def _shift(tables, state, group, source, device):  # type: ignore[no-untyped-def
 
 @inlined
 def _energy_after(tables, state, source, device, came, unit):  # type: ignore[no-untyped-def]
-    """Return the energy after a move that adds `came` bytes to `device`."""
+    """Return the energy after a move that `state.load` already includes. `device` gains `came` bytes from `source`."""
     found = 0.0
     for p in range(state.load.shape[0]):
         total = _power(tables, state.load[p, source], source, state.used[source] - came, unit)
@@ -293,7 +292,7 @@ def _energy_after(tables, state, source, device, came, unit):  # type: ignore[no
 
 @inlined
 def _power(tables, load, device, used, unit):  # type: ignore[no-untyped-def]
-    """Return the twelfth power of a device's load in units, with the penalty for exceeding its capacity."""
+    """Return the twelfth power of a device's load in units, with a penalty if it exceeds its capacity."""
     capacity = tables.capacity[device]
     over = _EXCESS_WEIGHT * (used / capacity - 1.0) if used > capacity else 0.0
     share = min(load / unit + over, _MAX_UNITS)
@@ -303,7 +302,10 @@ def _power(tables, load, device, used, unit):  # type: ignore[no-untyped-def]
 
 @unmanaged
 def walk(tables: Tables, state: State, on: Ints, best: Ints, unit: float, heat: Heat, steps: int, seed: int) -> float:
-    """Anneal `on` in place and write the best split to `best`. Return its objective, or infinity if none fits."""
+    """Anneal the split `on` in place, and write the best split to `best`.
+
+    Return the objective of `best`, or infinity if no visited split fits in memory.
+    """
     np.random.seed(seed)
     energy, least, now = _energy(state), _largest(state) if _fits(tables, state) else np.inf, heat.first
     for step in range(steps):
@@ -334,7 +336,7 @@ def walk(tables: Tables, state: State, on: Ints, best: Ints, unit: float, heat: 
 
 
 def warm() -> None:
-    """Compile or load the kernel. Compiling takes some seconds once per machine."""
+    """Compile or load the compiled functions. Compiling takes some seconds, once per machine."""
     one = _tables(np.ones((1, 2, 2)), np.ones((1, 1)), np.ones(2, np.bool_), np.ones(2), np.ones(2), [(0, 1)])
     anneal(one, np.array([0, 1]), 1.0, Heat(1.0, 1.0), 1, 0, Control())
 
@@ -347,7 +349,7 @@ def _warming() -> Abandonable:
 
 
 def warm_in_time(control: Control) -> bool:
-    """Wait for the kernel, and return whether it is ready before the control stops."""
+    """Wait until the functions are compiled. Return False if `control` stops before that."""
     while _warming().is_alive() and not control.stopped:
         _warming().join(0.02)
     return not _warming().is_alive()

@@ -1,4 +1,7 @@
-"""Reports on placements."""
+"""Reports on placements: the status, the objective, and a lower bound on the objective of every placement.
+
+A group is a set of operators that must share a device. A split gives each group of a pipeline a device.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ def answer(
 ) -> PlacementReport:
     """Return the report on the best placement found, or on a search that found none.
 
-    `reason` says why the placement is not proved. The objective is computed anew. It is proved optimal if the search
-    was `complete`, and the bound is lower by at most the fraction `equal`.
+    `bound` is a lower bound on the objective, and `reason` says why optimality is not proved. The placement is proved
+    optimal if the search was `complete` and the bound is at least (1 - `equal`) times the placement's objective.
     """
     stopped = control is not None and control.cancelled
     if placement is None:
@@ -48,7 +51,7 @@ def answer(
 def answer_split(
     problem: PlacementProblem, pipeline: Pipeline, best: Best, control: Control, reason: str
 ) -> PlacementReport:
-    """Return the report of `answer` for the best split of a pipeline."""
+    """Return the report on the best split of a pipeline. `reason` says why optimality is not proved."""
     placement = None if best.split is None else pipeline.placement(problem, best.split.device_of, best.split.replicas)
     return answer(problem, placement, best.bound, reason, control, complete=best.complete)
 
@@ -60,10 +63,10 @@ def infeasible(
     least_accelerators: int | None = None,
     relaxed: Placement | None = None,
 ) -> PlacementReport:
-    """Return the report on a problem without a placement.
+    """Return the report on a problem that no placement satisfies, for the given reason.
 
-    It may have the least memory or number of accelerators that would be enough, and a placement that exceeds only the
-    memory (`relaxed`).
+    Either `least_memory` (bytes per accelerator) or `least_accelerators` would be enough. They are None if unknown.
+    `relaxed` is a placement that breaks only the memory limits.
     """
     return PlacementReport(
         status=Status.INFEASIBLE,
@@ -81,7 +84,10 @@ def evaluate_split(problem: PlacementProblem, pipeline: Pipeline, device_of: Seq
 
 
 def evaluate(problem: PlacementProblem, placement: Placement) -> PlacementReport:
-    """Return a report on a given placement, with a bound. It is INFEASIBLE if the placement breaks a rule."""
+    """Return the report on a given placement, with a lower bound.
+
+    The status is INFEASIBLE if the placement breaks a rule.
+    """
     broken = problem.violations(placement)
     if broken:
         only_memory = all(each.rule == "memory" for each in broken)

@@ -1,14 +1,19 @@
 """Search over any sets of groups per device, by multilevel annealing and exact neighbourhoods.
 
-Annealing of single groups gets stuck at costly tensors, because all groups that share one would have to move at once.
-So clusters of groups are annealed first, then smaller ones, down to single groups [Karypis et al., Multilevel
-hypergraph partitioning, IEEE Trans. VLSI 1999]. Clusters grow along nets, mostly along costly ones. There are four
-ways to find another split, and those with more improvements per second are used more often:
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers.
 
-fresh       clusters of any groups, from a random split
-refine      clusters within the devices of a good split, from that split
-combine     clusters within the devices of two good splits, from the better one
-exact       CP-SAT places the groups of the most loaded device and of some or all other devices again
+Annealing that moves single groups gets stuck, because all groups of a costly net would have to move at once. So the
+search first anneals clusters of groups, then smaller clusters, down to single groups [Karypis et al., Multilevel
+hypergraph partitioning, IEEE Trans. VLSI 1999]. Clusters join groups of the same net, mostly of costly nets.
+
+There are four ways to find another split. The search chooses a way with a probability proportional to its improvements
+per second:
+
+fresh       anneal clusters of any groups, from a random split
+refine      anneal clusters of groups that share a device in a good split, from that split
+combine     anneal clusters of groups that share a device in each of two good splits, from the better split
+exact       CP-SAT assigns the groups of the most loaded device and of some or all other devices again
 """
 
 from __future__ import annotations
@@ -31,23 +36,26 @@ from tessel_core.placement.pipeline import EQUAL_LOADS, DeviceClass, Floats, Net
 from tessel_core.placement.split_model import Resolution, SplitModel
 
 _FIRST_STEPS = 300_000
-"""Annealing steps per level of clusters, until the search stalls."""
+"""Annealing steps for each level of clusters (see `_levels`), until the search has stalled for the first time."""
 _MAX_STEPS = 8_000_000
 _STALLED_CYCLES = 10
-"""After this many cycles without a better split, levels get 50 % more steps."""
+"""After this many cycles without a better split, each level gets 50 % more steps. A cycle tries one way."""
 _STEPS_PER_SECOND = 4_000_000.0
-"""A repeatable search counts its time in steps, at this rate. Usual machines do more."""
+"""Annealing steps that a repeatable search counts as one second. Usual machines do more steps per second."""
 _EXACT_SECONDS, _MIN_EXACT_SECONDS = 6.0, 0.2
-"""Time limit of the way "exact", and the least seconds counted for a try, because building a model takes time, too."""
+"""Time limit of the way "exact", and the least time to count for an attempt, which includes building the model."""
 _MAX_FREED_GROUPS = 400
-"""Largest number of groups that CP-SAT places again at once."""
+"""Largest number of groups that CP-SAT assigns again at once."""
 _MAX_KEPT_SPLITS = 8
-"""Number of good splits that are kept. Their loads differ."""
+"""Largest number of good splits to keep. No two kept splits have the same load."""
 _MIN_FRESH_SPLITS = 4
-"""Number of splits that the way "fresh" must find before other ways are tried."""
+"""Number of splits to keep before ways other than "fresh" are tried.
+
+After twice as many cycles, they are tried anyway.
+"""
 _MIN_CLUSTERS = 30
 _CLUSTERS_PER_LEVEL_RATIO = 0.6
-"""A level is kept if it has at most this share of the clusters of the level before."""
+"""A level is used if it has at most this share of the clusters of the level before."""
 _PATIENCE_FACTOR, _MIN_PATIENCE_SECONDS = 4.0, 4.0
 """A call of `run` ends after factor * t + minimum seconds if its best split was found after t seconds."""
 _OUTSIDE = -1
@@ -68,7 +76,7 @@ class _Record:
     """Time that a way has taken so far, and its number of improvements."""
 
     seconds: float
-    """Seconds spent, plus those of one try."""
+    """Seconds that the way has taken, plus the expected seconds of one attempt."""
     gains: int = 1
     """Number of improvements, plus one."""
 
@@ -82,7 +90,8 @@ class _Record:
 class AnySetSearch:
     """A search over any sets of groups per device. Each call of `run` continues it.
 
-    `kept` has the best splits, in order of load. All of them fit in memory.
+    `parts` has a pipeline for each part of the objective (see `Pipeline.parts`). `kept` has the best splits in order of
+    load, all of which fit in memory.
     """
 
     parts: Sequence[Pipeline]
@@ -106,7 +115,10 @@ class AnySetSearch:
         return self.kept[0]
 
     def run(self, seconds: float, bound: float, control: Control) -> float:
-        """Search for about `seconds` seconds, less at the bound or if the search stalls. Return the time spent."""
+        """Search for about `seconds` seconds, and return the seconds that the search took.
+
+        The search ends early if the best split meets `bound`, or after a long time without improvement.
+        """
         spent = last = 0.0
         if not warm_in_time(control.part(seconds)):
             return spent
@@ -125,7 +137,7 @@ class AnySetSearch:
         return spent
 
     def _cycle(self, threads: ThreadPoolExecutor, control: Control) -> tuple[Way, float]:
-        """Draw a way to find a split, and try it on all threads. Return the way and the seconds that count as spent."""
+        """Try one way on every thread, or "exact" once. Return the way, and the seconds to count for it."""
         began = control.elapsed_s
         choose = np.random.default_rng((self.effort.seed, self._cycles))
         self._cycles += 1
@@ -153,7 +165,10 @@ class AnySetSearch:
         return list(self._records)[int(choose.choice(len(rates), p=rates / rates.sum()))]
 
     def keep(self, split: Split) -> bool:
-        """Keep a split if it fits and its load is new. Return whether it is the best."""
+        """Keep a split if it fits in memory and no kept split has the same load.
+
+        Return whether it is the best split.
+        """
         if any(abs(split.load - each.load) <= EQUAL_LOADS * each.load for each in self.kept):
             return False
         if not fits_memory(self.parts, split.device_of):
@@ -162,7 +177,7 @@ class AnySetSearch:
         return self.best is split
 
     def attempt(self, way: Way, choose: Generator, control: Control) -> tuple[Split | None, float]:
-        """Return a split, or None if this way finds none, and the seconds to count for the attempt."""
+        """Try a way once. Return the split, or None if there is none, and the seconds to count for the attempt."""
         if way is Way.EXACT:
             return self._exactly(choose, control)
         within, on = self._origin(way, choose)
@@ -177,9 +192,9 @@ class AnySetSearch:
         return measured(self.parts, on.tolist()), seconds
 
     def _origin(self, way: Way, choose: Generator) -> tuple[Ints, Ints | None]:
-        """Return a label per group, and the device of each group in the split to start from (None for a random one).
+        """Return a label for each group, and the device of each group in the split to start from.
 
-        Groups of one cluster must have the same label.
+        Only groups with the same label may be in one cluster. The second result is None for a random split.
         """
         if way is Way.FRESH:
             return np.zeros(len(self.start.device_of), dtype=np.int64), None
@@ -189,9 +204,9 @@ class AnySetSearch:
         return devices[0] * self._tables.pays.size + devices[-1], devices[0]
 
     def _exactly(self, choose: Generator, control: Control) -> tuple[Split | None, float]:
-        """Let CP-SAT place the groups of some devices of a good split again. The best split is drawn most often.
+        """Let CP-SAT assign the groups of some devices of a good split again. The best split is drawn most often.
 
-        Return a split, or None if CP-SAT finds none, and the seconds to count for the attempt.
+        Return the new split, or None if CP-SAT finds none, and the seconds to count for the attempt.
         """
         known = self.kept[min(int(choose.geometric(0.5)), len(self.kept)) - 1]
         moves = Moves(self.parts, known.device_of)
@@ -216,7 +231,10 @@ class AnySetSearch:
 
 
 def _freed(moves: Moves, choose: Generator) -> set[int]:
-    """Return the devices to free: the most loaded one, and random others as long as there are not too many groups."""
+    """Return the devices whose groups CP-SAT assigns again.
+
+    These are the most loaded device, and random others as long as they do not have too many groups together.
+    """
     load = moves.load[int(choose.integers(len(moves.load)))]
     top = int(np.argmax(load))
     others = [d for d in moves.devices if d != top]
@@ -229,7 +247,10 @@ def _freed(moves: Moves, choose: Generator) -> set[int]:
 
 
 def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
-    """Return the pipeline of the groups on freed devices. One more group on its own device stands for all others."""
+    """Return the pipeline of `groups`, which are on the devices `freed`.
+
+    Another group, alone on the device `_OUTSIDE`, stands for all other groups.
+    """
     number, outside = {v: i for i, v in enumerate(groups)}, len(groups)
     classes = [
         replace(
@@ -254,7 +275,7 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
         (*(part.members[v] for v in groups), ()),
         ((),) * (len(groups) + 1),
         np.append(part.memory[groups], 0.0),
-        np.zeros(len(groups) + 1),  # `keep` checks the memory of the whole split, by positions
+        np.zeros(len(groups) + 1),  # `keep` checks the memory of further micro-batches
         part.in_flight,
         tuple(classes),
         tuple(nets),
@@ -262,10 +283,11 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
 
 
 def _levels(pipeline: Pipeline, load: float, within: Ints, choose: Generator) -> Iterator[Ints]:
-    """Yield the cluster of each group, for levels with more and more clusters. The last level has single groups.
+    """Yield an array with the cluster of each group, for levels with more and more clusters, down to single groups.
 
-    Two clusters are merged if their groups have the same label in `within`, some device can take both, and their work
-    is a small fraction of `load`. Costly nets mostly come first.
+    Two clusters are merged if a net joins them, their groups have the same label in `within`, and some device supports
+    both and has memory for both. On that device, the merged groups must take a small fraction of `load`. Costly nets
+    mostly come first.
     """
     fine = np.arange(len(pipeline.members))
     clusters, levels, count = _Clusters(pipeline, load / choose.uniform(2.0, 6.0)), [fine], len(fine)
@@ -283,7 +305,7 @@ def _levels(pipeline: Pipeline, load: float, within: Ints, choose: Generator) ->
 
 
 class _Clusters:
-    """Disjoint sets of groups. Each set fits on some device, and its work there is limited."""
+    """Disjoint sets of groups. Each set fits on some device, and takes at most the time `most` there."""
 
     def __init__(self, pipeline: Pipeline, most: float) -> None:
         self._above, self._most = list(range(len(pipeline.members))), most
@@ -310,12 +332,12 @@ class _Clusters:
         return True
 
     def numbers(self) -> Ints:
-        """Return the number of each group's cluster."""
+        """Return the cluster of each group. Clusters are numbered from 0."""
         return np.unique([self._top(v) for v in range(len(self._above))], return_inverse=True)[1]
 
 
 def _of_clusters(on: Ints, cluster_of: Ints) -> Ints:
-    """Return the device of each cluster, whose groups share a device."""
+    """Return the device of each cluster. `on` has the device of each group, which is the same within a cluster."""
     devices = np.zeros(int(cluster_of.max()) + 1, dtype=np.int64)
     devices[cluster_of] = on
     return devices

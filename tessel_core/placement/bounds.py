@@ -1,9 +1,11 @@
 """Lower bounds on the objective that hold for every placement.
 
-There are four arguments. Each also holds for the forward and the backward part of a load alone.
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers. A class has interchangeable devices. Hosts are the devices whose loads include no
+transfers. There are four arguments, and each also holds for the forward loads and for the backward loads alone:
 
 - The devices together do all the work (`priced_work`).
-- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`).
+- For each group v, some device has v. The least load of a device with v is a minimum cut (`cut_bound`).
 - If there are more groups than devices, some device has several groups. The least load of a device with given groups is
   a minimum cut too (`pigeonhole_bound`).
 - The devices together do all the work, and so much work on each device makes it pay for some cuts
@@ -24,29 +26,30 @@ from tessel_core.placement.pipeline import EQUAL_LOADS, DeviceClass, Floats, Pip
 
 _MAX_PRICES = 256
 _UNITS = 2.0**48
-"""Number of integer units into which the sum of all capacities of a minimum cut is divided.
+"""Number of integer units into which the sum of the arc capacities of a minimum cut is divided.
 
 Capacities are rounded down to units, so the bound remains valid.
 """
 _MAX_CANDIDATES = 32
-"""Largest number of groups from which the pigeonhole argument chooses."""
+"""Largest number of groups from which `pigeonhole_bound` chooses."""
 _MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
-"""Largest total number of vertices of the minimum cuts for one r of `pigeonhole_bound`, which take a second.
+"""Largest total number of vertices in the minimum cuts for one value of r in `pigeonhole_bound`.
 
-A small cut counts as 1,000.
+These cuts take about a second. A cut with fewer than 1,000 vertices counts as 1,000 vertices.
 """
 
 _RATES = tuple(2.0 ** (-i / 2) for i in range(6, 29))
-"""Values of r that `work_and_cut_bound` tries. The best ones of the published inputs are from 2^-5 to 2^-11."""
+"""Rates r that `work_and_cut_bound` tries. On the published inputs, the best rates are between 2^-11 and 2^-5."""
 
 
 @dataclass(frozen=True)
 class PricedWork:
-    """A value ("work") of each group such that a device of class c does at most `price[c]` work per unit of load.
+    """A value of each group, called its work, and a price of each device class, which give a lower bound on loads.
 
-    work(group) <= price[c] * time[c](group) for every class c. So devices with loads of at most U do at most
-    U * (sum of their prices) work. Hence `average`, the total work / sum of all prices, is a lower bound on the largest
-    load. `bound` is the larger of it and of the longest group's time on its fastest class.
+    For every group v and class c, work[v] <= price[c] * time[c][v]. So a device of class c with a load of at most U has
+    groups with at most U * price[c] work. Hence `average`, the total work divided by the sum of the prices of all
+    devices, is a lower bound on the largest load. `bound` is the larger of `average` and the time of the longest group
+    on its fastest class.
     """
 
     work: Floats
@@ -56,10 +59,13 @@ class PricedWork:
 
 
 def priced_work(pipeline: Pipeline) -> PricedWork:
-    """Return the best values with a price of 1 for the first class and one common price for the others.
+    """Return the work and the prices with the largest `average`.
 
-    With two classes, no other prices give a better bound: this is the dual of the problem that divides every group
-    freely over the classes. The common price is then the ratio of the two times of some group.
+    The first class has price 1, and all others share a price.
+
+    With two classes, no other prices give a better bound, because the linear program of these prices is the dual of the
+    problem that divides every group freely over the classes. The best price is then the ratio of some group's times on
+    the two classes.
     """
     first, *others = pipeline.classes
     if not others:
@@ -93,7 +99,7 @@ def _valued(pipeline: Pipeline, price: float) -> PricedWork:
 
 
 def highest_load(pipeline: Pipeline) -> float:
-    """Return an upper bound on the load of a device, whichever groups it has."""
+    """Return an upper bound on the load of any device in any split."""
     first = (pipeline.time_at(kind, pipeline.stages) for kind in range(len(pipeline.classes)))
     times = sum(float(time[np.isfinite(time)].sum()) for time in first)
     return times + sum(net.cost for net in pipeline.nets)
@@ -102,16 +108,16 @@ def highest_load(pipeline: Pipeline) -> float:
 def lower_bound(pipeline: Pipeline, objective: str) -> float:
     """Return a lower bound on the objective of any split, contiguous or not.
 
-    It is the larger of the bound on the whole load and the sum of the bounds on its parts.
+    The result is the larger of the bound on the whole load, and the sum of the bounds on the parts of the objective.
     """
     parts = sum(priced_work(part).bound for part in pipeline.parts(objective))
     return max(parts, priced_work(pipeline).bound)
 
 
 def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
-    """Return the maximum over groups v of the least load of a device with v, or `known` if that is larger.
+    """Return the largest value, over groups v, of the least load of a device with v. Return `known` if that is larger.
 
-    A group is skipped if some host takes no more time for it than the bound. The search ends early if `control` stops.
+    A group is skipped if its time on some host is at most the bound so far. The search ends early if `control` stops.
     """
     free = _on_hosts(pipeline)
     cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
@@ -124,14 +130,17 @@ def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
 
 
 def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
-    """Return a lower bound from the pigeonhole principle: of r k + 1 groups on k devices, some device has r + 1.
+    """Return a lower bound from the pigeonhole principle. The bound is at least `known` and at most `upper`.
 
-    For r k + 1 chosen groups, the bound is the least load of a device that has r + 1 of them. The best r is used. It
-    holds for splits with a load below `upper`: only groups that take at least `upper` on every host are chosen, and k
-    counts the devices that pay for transfers. The result is at least `known` and at most `upper`.
+    Let k be the number of devices that pay for transfers. If r k + 1 groups are on these devices, some device has r + 1
+    of the groups. So the least load of a device with any r + 1 of r k + 1 chosen groups is a lower bound. The function
+    tries r = 1, 2, … while the minimum cuts are few enough, and returns the best bound.
 
-    A linear relaxation is weaker. It spreads each group evenly, so it cuts nothing and gives only the average work,
-    even if it counts the cut costs of every pair of devices.
+    The bound holds for splits with a load below `upper`. Only groups that take at least `upper` on every host are
+    chosen, so such a split has them on devices that pay for transfers.
+
+    A linear relaxation is weaker: it may divide every group evenly over the devices. Then no net is cut, and only the
+    average work remains.
     """
     devices = sum(len(each.devices) for each in pipeline.classes if each.pays)
     cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
@@ -147,10 +156,10 @@ def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Co
 def _bound_of_sets(
     groups: Sequence[int], r: int, count: int, known: float, cuts: Sequence[MinimumCuts], control: Control
 ) -> float:
-    """Choose `count` groups, and return the least load of a device with r + 1 of them, or 0 if it is not above `known`.
+    """Choose `count` groups, and return the least load of a device with r + 1 of them.
 
-    The groups are chosen greedily: each next group has the largest least load together with up to r groups chosen
-    before.
+    Return 0 if that load is at most `known`. The groups are chosen greedily: each next group has the largest least load
+    together with up to r groups chosen before. `cuts` has one entry for each class that pays for transfers.
     """
     loads = {group: min([each.least_load([group]) for each in cuts]) for group in groups}
     chosen, bound = list[int](), math.inf
@@ -175,18 +184,22 @@ def _bound_of_sets(
 
 
 def work_and_cut_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
-    """Return a lower bound from the work and the cuts of all devices together. It is `known` if that is larger.
+    """Return a lower bound from the work and the cuts of all devices together, or `known` if that is larger.
 
-    It holds for splits with a load of at most `upper`, if k equal devices pay for transfers. Let time(S) be the time of
-    a set S of groups, and T the time of all groups divided by k. For some rate r and each group v, a minimum cut gives
+    The bound needs k devices that pay for transfers, all of one class, and holds for splits with a load of at most
+    `upper`. For a set S of groups, let time(S) be the time of S on such a device, and cut(S) the cost of the nets with
+    groups inside and outside S. Let T be the time of all groups divided by k. For a rate r > 0 and each group v, a
+    minimum cut gives
 
         h(v) = min over sets S with v of cut(S) + r (time(S) - T).
 
-    A device with the set S pays cut(S) >= h(v) - r (time(S) - T) for each v in S. The terms with r add up to 0 or more,
-    because the sum of time(S) over the devices is at most k T. So all cuts together cost at least the sum over the
-    devices of the largest h of a device. The other devices do work of at most `upper` each, so every device does at
-    least some work w. If w > 0, the i devices with the smallest values of the largest h do work of at least i w. Hence
-    the largest h among them is at least the least x for which all groups with h <= x have a time of at least i w.
+    A device with the set S pays cut(S) >= h(v) - r (time(S) - T) for each v in S. The sum of time(S) over the k devices
+    is at most k T, so the sum of the terms -r (time(S) - T) is at least 0. Hence the cuts of all k devices together
+    cost at least the sum, over these devices, of the largest h(v) on each device.
+
+    Let w be the work that remains for a device if all other devices have a load of `upper`. If w > 0, any i devices do
+    work of at least i w. So the i-th smallest of the k largest values h is at least the least x for which all groups
+    with h(v) <= x together take a time of at least i w.
     """
     work, paying = priced_work(pipeline), [c for c, each in enumerate(pipeline.classes) if each.pays]
     if len(paying) != 1 or not math.isfinite(upper):
@@ -208,9 +221,9 @@ def work_and_cut_bound(pipeline: Pipeline, known: float, upper: float, control: 
 
 
 def _cost_of_cuts(pipeline: Pipeline, each: DeviceClass, rate: float, least: float, control: Control) -> float:
-    """Return a lower bound on the cost of all cuts, as `work_and_cut_bound` describes it for one `rate`.
+    """Return a lower bound on the cost of all cuts together, by the argument of `work_and_cut_bound` for one `rate`.
 
-    Each device of the class `each` has work of at least `least`.
+    `each` is the class that pays for transfers. Each of its devices has groups that take at least the time `least`.
     """
     cuts, values = MinimumCuts(pipeline, replace(each, time=rate * each.time)), list[float]()
     for group in range(len(each.time)):
@@ -223,7 +236,7 @@ def _cost_of_cuts(pipeline: Pipeline, each: DeviceClass, rate: float, least: flo
 
 
 def _most_on_hosts(pipeline: Pipeline, time: Floats, upper: float) -> float:
-    """Return a bound on the sum of `time` over the groups on hosts, whose loads are at most `upper`."""
+    """Return an upper bound on the sum of `time` over groups on hosts, if the load of each host is at most `upper`."""
     hosts = [each for each in pipeline.classes if not each.pays]
     with np.errstate(divide="ignore"):
         ratios = [float(np.divide(time, each.time, out=np.zeros_like(time), where=time > 0).max()) for each in hosts]
@@ -231,15 +244,18 @@ def _most_on_hosts(pipeline: Pipeline, time: Floats, upper: float) -> float:
 
 
 def _on_hosts(pipeline: Pipeline) -> Floats:
-    """Return the least time of each group on a device that pays for no transfers. Infinite if there is none."""
+    """Return the least time of each group on a device that pays for no transfers.
+
+    Infinite if no such device supports it.
+    """
     times: Floats = np.min([np.where(each.pays, np.inf, each.time) for each in pipeline.classes], axis=0)
     return times
 
 
 def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Control) -> list[int]:
-    """Return long groups that take at least `upper` on every host.
+    """Return groups, from the longest on, that take at least `upper` on every host.
 
-    A group is left out if it belongs to the `least_set` of a longer candidate.
+    A group is left out if it belongs to the `least_set` of a longer group in the result.
     """
     time = np.min([each.time for each in pipeline.classes if each.pays], axis=0)
     hosts, near, candidates = _on_hosts(pipeline), set[int](), list[int]()
@@ -253,13 +269,13 @@ def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Co
 
 
 class MinimumCuts:
-    """The least load of a device that has some given groups and any others. All devices are of one class.
+    """Computes the least load of a device of one class that has given groups, and any others.
 
-    It is the minimum over sets S with the given groups of time(S) + cost of the nets with groups inside and outside S.
-    That is a minimum cut. Arcs of unlimited capacity lead from the source to the given groups. An arc of capacity
-    time(v) leads from each group v to the sink, and is cut if v is in S. Each net has two vertices and an arc of its
-    cost from the first to the second. Groups of the net reach the first vertex, and the second reaches them, so this
-    arc is cut if the net has groups inside and outside S.
+    That is the minimum, over sets S with the given groups, of time(S) plus the cost of the nets with groups inside and
+    outside S. It is a minimum cut. Arcs of unlimited capacity lead from the source to the given groups. An arc of
+    capacity time(v) leads from each group v to the sink, and is cut if v is in S. Each net has two vertices, and an arc
+    of the net's cost from the first to the second. Unlimited arcs lead from each group of the net to the first vertex,
+    and from the second vertex to each group. So the net's arc is cut if the net has groups inside and outside S.
     """
 
     def __init__(self, pipeline: Pipeline, each: DeviceClass) -> None:
@@ -285,9 +301,9 @@ class MinimumCuts:
         return math.floor(float(value) / self._unit)
 
     def least_load(self, groups: Sequence[int]) -> float:
-        """Return the least load of a device with `groups`, rounded down by at most `size` units.
+        """Return the least load of a device with `groups`. Rounding may make it too small by at most `size` units.
 
-        It is infinite if the class does not support one of the groups.
+        The load is infinite if the class does not support one of `groups`.
         """
         if not np.isfinite(self._time[list(groups)]).all():
             return np.inf
@@ -300,6 +316,6 @@ class MinimumCuts:
         return float(self._flow.optimal_flow() * self._unit)
 
     def least_set(self, groups: Sequence[int]) -> set[int]:
-        """Return all groups of the least loaded device that has `groups`."""
+        """Return all groups of a device with `groups` that has the least load."""
         self.least_load(groups)
         return {v for v in self._flow.get_source_side_min_cut() if v < self._count}

@@ -14,11 +14,11 @@ from tessel_core.rules import Violation
 
 @lru_cache(maxsize=16)
 def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Return a tuple for each stretch of the flow with parallel branches: the operators of each branch, as indices.
+    """Return the branches of each stretch of the flow with parallel branches. A branch is a tuple of operator indices.
 
-    Branches consist of layers, which operators' names give. The trunk consists of the layers that come before or after
-    every other layer. Between two layers of the trunk, each connected component is a branch. Layers that must share a
-    device, or that lie on a cycle, count as one.
+    Branches consist of layers, which the names of operators give. The trunk consists of the layers that come before or
+    after every other layer. A stretch has the layers between two layers of the trunk, and each connected component of
+    these layers is a branch. Layers that must share a device, or that are on a cycle, count as one layer.
     """
     names = [layer_of(operator) for operator in graph.operators]
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -33,14 +33,15 @@ def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]
 
 
 def _parts(count: int, links: list[tuple[int, int]]) -> list[int]:
-    """Return, for each layer, the least layer of its connected component."""
+    """Return, for each layer, the least layer of its connected component. `links` has pairs of layers."""
     return [group[0] for _, group in sorted((each, group) for group in joined(count, links) for each in group)]
 
 
 def _stretches(before: list[list[int]], part_of: list[int]) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """Return the branches of each stretch, as `branches_of` describes.
 
-    `before` has the predecessors of each part (connected layers), and `part_of` the part of each operator.
+    A part is a set of layers that count as one, and its number is its least layer. `before` has the predecessors of
+    each part, and `part_of` has the part of each operator.
     """
     order, parts = topological_order(before), sorted(set(part_of))
     above, below = [0] * len(before), [1 << part for part in range(len(before))]
@@ -63,7 +64,7 @@ def _stretches(before: list[list[int]], part_of: list[int]) -> tuple[tuple[tuple
 
 
 def branches_apart(placement: Placement) -> Iterator[Violation]:
-    """Rule: no device has operators of two parallel branches."""
+    """Rule: no device has operators of two parallel branches. Yield a violation for the first such device."""
     operators = placement.graph.operators
     for stretch in branches_of(placement.graph):
         on: dict[int, int] = {}

@@ -1,4 +1,8 @@
-"""Conversion between placements and Megatron-LM's layouts, which put whole transformer layers into stages."""
+"""Conversion between placements and Megatron-LM's layouts, which put whole transformer layers into stages.
+
+A layout gives each stage some letters: E for the embedding, t for a transformer layer, m for multi-token prediction,
+and L for the loss.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,9 @@ def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequenc
     """Return the device of each operator, as a tuple of one device.
 
     `stages` has the letters of each stage, as `read_layout` returns them. Stages loop over the devices. If there are
-    fewer stages than devices, they use the first devices.
+    fewer stages than devices, only the first devices are used.
 
-    Raises InputError if the number of devices does not divide the number of stages, and in the cases of
+    Raises InputError if the number of stages is not a multiple of the number of devices, and in the cases of
     `stages_by_layer`.
     """
     used = min(len(stages), len(devices))
@@ -33,10 +37,11 @@ def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequenc
 def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, ...]:
     """Return the stage of each operator. `stages` has the letters of each stage.
 
-    The layer of an operator is the first part of its name. Numbered layers, such as layer0, are the letters t, in
-    order. Layers before them belong to E, and layers after them to L.
+    The layer of an operator is the first part of its name. The letters t stand for the numbered layers, such as layer0,
+    in order. E stands for all layers before them, and L for all layers after them.
 
-    Raises InputError if the graph has no such layers, or another number of them.
+    Raises InputError if the graph has no numbered layers, if their number is not the number of letters t, or if
+    `stages` has a letter m.
     """
     order, embedding, loss = _layers(graph)
     wanted, left = sum(stage.count("t") for stage in stages), deque(order)
@@ -52,10 +57,10 @@ def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, .
 
 
 def stage_letters(placement: Placement) -> tuple[str, ...]:
-    """Return the letters of each stage of a placement, as `layout_text` takes them. The inverse of `place_by_layer`.
+    """Return the letters of each stage of a placement, as `layout_text` expects them. The inverse of `place_by_layer`.
 
-    Raises InputError if the graph has no such layers, if a stage cuts a layer, or if the stages do not loop over the
-    devices.
+    Raises InputError if the graph has no numbered layers, if a stage cuts a layer, or if the stages do not loop over
+    the devices.
     """
     graph, layout = placement.graph, layout_of(placement)
     if placement.stages is None or layout is None:

@@ -1,7 +1,12 @@
 """The exact dynamic program over chains of ideals, with growing limits on the load [Tarnawski et al., NeurIPS 2020].
 
-An ideal is a set of groups that contains all predecessors of its members. Under each limit, only few ideals can be part
-of a chain, so the search examines few of them. If there is no chain under a limit, the limit is a lower bound.
+A group is a set of operators that must share a device. A split gives each group a device. A class has interchangeable
+devices. An ideal is a set of groups that contains all predecessors of its members. A chain is a sequence of growing
+ideals, from the empty set to all groups. The groups that one ideal has more than the ideal before are a stage, which
+runs on one device (or on several replicas).
+
+If all loads must be below a limit, few ideals can be part of a chain, so the search is fast. If no chain keeps the
+limit, the limit is a lower bound, and the search goes on with a larger limit.
 """
 
 from __future__ import annotations
@@ -25,20 +30,23 @@ from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.steps import Fold, Rows, Steps
 
 _FIRST_STEP_SHARE = 2e-3
-"""Distance of the first limit from the bound, as a share of the bound. Each further step is twice as long."""
+"""Difference between the first limit and the lower bound, as a share of the bound.
+
+Each further step is twice as long.
+"""
 SAME_SUMS = 1e-12
 """Loads that differ by less than this fraction count as equal, because sums of floats are rounded."""
 
 Counts = tuple[int, ...]
-"""Number of devices of each class in use. A search that also counts stages puts their number last."""
+"""Number of devices of each class in use. If the search also counts stages, the last entry is the number of stages."""
 
 
 FoldOf = Callable[[int], Fold]
-"""Function from the number of replicas of a stage to its fold (see `ChainSearch`)."""
+"""Function from the number of replicas of a stage to the fold of its load: see `ChainSearch`."""
 
 
 class Stage(NamedTuple):
-    """The last stage of a chain, on `replicas` devices of class `kind`.
+    """The last stage of a chain, on `replicas` devices of the class with index `kind`.
 
     `before` has the number of devices of each class that earlier stages use.
     """
@@ -49,15 +57,17 @@ class Stage(NamedTuple):
 
 
 class ChainSearch:
-    """A search for the chain of least largest load. A chain is a sequence of ideals with a stage between neighbours.
+    """A search for the chain of least largest load.
 
-    best[n][I] = min over classes c in n, ideals I' within I of fold(best[n - c][I'], load of I less I' on a c)
+        best[n][I] = min over classes c in n, ideals I' within I of fold(best[n - c][I'], load of I less I' on a c)
 
-    Here n has the number of devices of each class in use, and n - c has one device of class c less. The fold is the
-    maximum, or the sum of squares for the chain with the most even loads. The position of a stage from the end is the
-    number of remaining devices plus one. It decides how many micro-batches the stage holds. A device may have no
-    groups. It then comes before all others in some equally good chain, so no stage is counted as further from the end
-    than it is.
+    Here n has the number of devices of each class in use, and n - c has one device of class c less. best[n][I] is the
+    least value of a chain that ends with the ideal I on these devices. The fold combines the value of the chain so far
+    with the load of one more stage. It is the maximum, or a sum of squares to find the chain with the most even loads.
+
+    The position of a stage counts from the end, and decides how many micro-batches the stage holds. The search sets it
+    to 1 plus the number of devices that are left for later stages. Devices may have no groups, but some equally good
+    chain has such devices before all others. So the position is exact for that chain.
     """
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork) -> None:
@@ -65,7 +75,10 @@ class ChainSearch:
         self._counts = tuple(len(each.devices) for each in pipeline.classes)
 
     def below(self, limit: float, control: Control) -> Split | None:
-        """Return the best chain with a largest load below `limit`, or None if there is none or `control` stopped."""
+        """Return the best chain with a largest load below `limit`.
+
+        Return None if there is none or if `control` stopped.
+        """
         return self._best(lambda replicas: np.maximum, limit, limit, control)
 
     def evenest(self, limit: float, control: Control) -> Split | None:
@@ -84,10 +97,12 @@ class ChainSearch:
         return self._best(squares, limit, np.inf, control)
 
     def _best(self, fold: FoldOf, limit: float, most: float, control: Control) -> Split | None:
-        """Return the chain with the least value of the fold, if that is below `most` and all loads are below `limit`.
+        """Return the chain with the least value of the fold.
+
+        That value must be below `most`, and all loads below `limit`.
 
         Invariant: an ideal is kept for some devices only if its groups can fit under `limit` on those devices, and all
-        other groups on the remaining devices.
+        other groups on the remaining devices. Returns None if there is no such chain or if `control` stopped.
         """
         promising = {used: self._promising(used, limit) for used in self._states()}
         rows = np.flatnonzero(np.logical_or.reduce(list(promising.values())))
@@ -112,7 +127,7 @@ class ChainSearch:
         return lambda stage: alike
 
     def _last(self, used: Counts) -> Iterator[Stage]:
-        """Yield the possible last stages of a chain on the `used` devices."""
+        """Yield the possible last stages of a chain that uses the devices `used`."""
         for kind, count in enumerate(used):
             if count:
                 yield Stage(kind, 1, fewer(used, kind, 1))
@@ -122,11 +137,11 @@ class ChainSearch:
 
     @property
     def _end(self) -> Counts:
-        """The state of a complete chain."""
+        """Key of a complete chain in the table `best`, which has the numbers of all devices."""
         return self._counts
 
     def _begins(self, used: Counts) -> bool:
-        """Return whether a chain may start in this state."""
+        """Return whether an empty chain may have the key `used` in the table `best`."""
         return not any(used)
 
     def _in_use(self, used: Counts) -> Counts:
@@ -138,7 +153,7 @@ class ChainSearch:
         return sum(self._counts) - sum(used) + 1
 
     def _promising(self, used: Counts, limit: float) -> NDArray[np.bool_]:
-        """Return, for each ideal, whether its groups may fit the `used` devices, and all other groups the rest."""
+        """Return, for each ideal, whether its groups may fit on `used` devices, and other groups on other devices."""
         in_use = self._in_use(used)
         left = tuple(all_of - some for all_of, some in zip(self._counts, in_use, strict=True))
         if not any(in_use) or not any(left):
@@ -152,22 +167,25 @@ class ChainSearch:
         return inside & outside
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
-        """Return, for each ideal, whether devices are enough for its work and memory, if both could be divided freely.
+        """Return, for each ideal, whether some devices are enough if its work and memory could be divided freely.
 
-        `counts` has the number of these devices of each class.
+        `counts` has the number of these devices of each class. `work` and `memory` have the sums for each ideal.
         """
         classes = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
         used = [(each, count, price) for each, count, price in classes if count]
         room = sum(count * price for _, count, price in used) * limit
         held = sum(count * each.capacity for each, count, _ in used)
-        # If all these devices pay for transfers, each net that the ideal cuts loads at least one of them.
+        # If all these devices pay for transfers, each net that the ideal cuts loads at least one of these devices.
         cheapest = min(price if each.pays else 0.0 for each, _, price in used)
         loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
         return np.asarray((loaded <= room + slack) & (memory <= held))
 
     def _chain(self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], rows: Rows) -> Split:
-        """Build the split by walking back from the whole pipeline. Devices of a class are used in the order of flow."""
+        """Build the split of the best chain, by walking back from its last stage.
+
+        Devices of a class are used along the flow.
+        """
         used, at = self._end, len(rows) - 1
         total = float(best[used][at])
         device_of = np.zeros(len(self._pipeline.members), dtype=np.int64)
@@ -186,7 +204,7 @@ class ChainSearch:
     def _step_back(
         self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], used: Counts, at: int
     ) -> tuple[Stage, int]:
-        """Return the last stage of the best chain to the ideal in row `at`, and the row of the ideal before it."""
+        """Return the last stage of the best chain to the ideal in row `at`, and the row of the source of that stage."""
         ends = list[tuple[float, Stage, int]]()
         for stage in self._last(used):
             sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)
@@ -210,7 +228,7 @@ class Chains:
 
     @cached_property
     def priced(self) -> PricedWork:
-        """Values of the groups and prices of the devices."""
+        """Work of each group and price of each device class: see `PricedWork`."""
         return priced_work(self.pipeline)
 
     @property
@@ -229,10 +247,10 @@ class Chains:
 
 
 def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Split | None = None) -> Best:
-    """Return the chain of least largest load, from a few linear orders and then from all ideals.
+    """Return the chain of least largest load. Search chains along a few orders of the groups first, then all chains.
 
-    `known` is a chain to improve on. If there are more ideals than `most_ideals`, or `control` stops, the best chain so
-    far is returned.
+    `known` is a chain to improve on. If there are more ideals than `most_ideals`, or if `control` stops, return the
+    best chain found so far, which is not proved optimal.
     """
 
     def search(scaled: Pipeline, start: Split | None) -> Best:
@@ -242,7 +260,7 @@ def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Sp
 
 
 def best_of(chains: Chains, most_ideals: int, control: Control, known: Split | None = None) -> Best:
-    """Return the result of `best_chain` for any kind of chains."""
+    """Return what `best_chain` returns, for any kind of chains."""
     best = _best_along(chains, promising_orders(chains.pipeline), control, known)
     if control.stopped or best.complete:
         return best
@@ -253,7 +271,10 @@ def best_of(chains: Chains, most_ideals: int, control: Control, known: Split | N
 def best_in_orders(
     pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Split | None = None
 ) -> Best:
-    """Return the best of `known` and the chains along `orders`. Its bound holds for chains along any order."""
+    """Return the best of `known` and the chains along the given orders of the groups.
+
+    The bound holds for all chains.
+    """
     return _best_along(Chains(pipeline), orders, control, known)
 
 
@@ -264,7 +285,7 @@ def _best_along(chains: Chains, orders: Sequence[Sequence[int]], control: Contro
 
 
 def _deepen(chains: Chains, bits: Bits, best: Best, control: Control) -> Best:
-    """Return the best chain of the ideals `bits`, by limits that grow from `best.bound` to the load of `best.split`."""
+    """Return the best chain of the ideals `bits`. Limits grow from `best.bound` to the load of `best.split`."""
     search = chains.search(bits)
     top = best.split.load if best.split else chains.highest * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP_SHARE

@@ -1,4 +1,8 @@
-"""The placer `cp-sat`: contiguous placements with too many ideals, any sets of operators, and separate passes."""
+"""The placer `cp-sat`: contiguous placements and placements with any sets of operators per device, by CP-SAT.
+
+A group is a set of operators that must share a device. A split gives each group a device. A chain is a contiguous
+split: its stages follow the flow. An ideal is a set of groups that contains all predecessors of its members.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain
 
 _START_IDEALS = 100_000
-"""Largest number of ideals in the search for a contiguous first split. That search takes a few seconds."""
+"""Largest number of ideals in the search for a contiguous first split. The search then takes a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,11 @@ class CpSatConfig:
 
 
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
-    """Search for the least objective over all splits, contiguous or not, with a bound.
+    """Return the report on the placement of least objective, contiguous or not, with a lower bound.
 
-    In an arbitrary split, each stage holds one micro-batch per device. In a chain, it holds only as many as its
-    position requires. If memory may bind, the answer is the better one of the best chain and the best arbitrary split.
+    In a non-contiguous split, each stage holds one micro-batch per device. In a chain, a stage holds only as many as
+    its position requires. So if the problem allows non-contiguous splits and memory may bind, chains are searched too,
+    and the better result is returned.
     """
     if problem.contiguous or not _has_positions(problem):
         return _solve(problem, config, control)
@@ -50,7 +55,7 @@ def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> P
 def _has_positions(problem: PlacementProblem) -> bool:
     """Return whether a chain may fit in memory when other splits do not.
 
-    That is so if memory may bind, and stages of a chain hold fewer micro-batches than stages of other splits.
+    This is possible if memory may bind, and if stages of a chain hold fewer micro-batches than stages of other splits.
     """
     held = pipeline_of(problem)
     binds = any(held.memory.sum() > each.capacity for each in held.classes)
@@ -58,7 +63,10 @@ def _has_positions(problem: PlacementProblem) -> bool:
 
 
 def _better(chain: PlacementReport, other: PlacementReport) -> PlacementReport:
-    """Return the report with the lower objective, and the bound that holds for both."""
+    """Return the report with the lower objective, and the lower of the two bounds.
+
+    If one report is INFEASIBLE, return the other report. If both are INFEASIBLE, return the smaller `least_memory`.
+    """
     if Status.INFEASIBLE in (chain.status, other.status):
         left = other if chain.status is Status.INFEASIBLE else chain
         if left.status is not Status.INFEASIBLE:
@@ -79,7 +87,7 @@ def _better(chain: PlacementReport, other: PlacementReport) -> PlacementReport:
 
 
 def _solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
-    """Search for the best split, either over chains or over any sets."""
+    """Return the report on the best split: a chain if the problem is contiguous, else any set of groups per device."""
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
 
@@ -99,7 +107,7 @@ def _solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> 
 def splits(
     pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, config: CpSatConfig, control: Control
 ) -> Best:
-    """Return the best split by CP-SAT. If no time is left, return `start` and the bound that needs no search."""
+    """Return the best split that CP-SAT finds. If no time is left, return `start` with the bound of `priced_work`."""
     if control.stopped:
         return Best(start, priced_work(pipeline).bound, False)
     from tessel_core.cpsat import Effort
@@ -114,9 +122,10 @@ def splits(
 
 
 def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:
-    """Return a contiguous first split. If placements must be contiguous, it comes from a few orders.
+    """Return a contiguous split from which CP-SAT starts, or None if there is none.
 
-    Otherwise it comes from the dynamic program.
+    If placements must be contiguous, the split is the best chain along a few orders of the groups. Otherwise, the split
+    is the best chain that the dynamic program over ideals finds.
     """
     if problem.contiguous:
         split = best_in_orders(fitting, promising_orders(fitting), control).split
@@ -130,7 +139,8 @@ def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Sp
 def carried_over(source: Pipeline, split: Split | None, target: Pipeline, objective: str) -> Split | None:
     """Return a split of `source` as a split of `target`, which groups the same operators differently.
 
-    Return None if it does not fit the groups or the memory of `target`.
+    Return None if a group of `target` would be on a device that does not support it, or if a device would exceed its
+    memory.
     """
     if split is None:
         return None

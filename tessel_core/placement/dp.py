@@ -1,4 +1,8 @@
-"""The placer `dp`: the dynamic program over ideals, which proves the contiguous placement of highest throughput."""
+"""The placer `dp`, a dynamic program over ideals, which proves the contiguous placement of highest throughput.
+
+A group is a set of operators that must share a device. A split gives each group a device. An ideal is a set of groups
+that contains all predecessors of its members.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class DpConfig:
         2_000_000,
         Option(
             "Most cuts",
-            "Largest number of possible cuts (ideals), of 150 bytes each. Beyond it CP-SAT takes over",
+            "Largest number of possible cuts (ideals), of 150 bytes each. If there are more, CP-SAT takes over",
             1_000,
             20_000_000,
         ),
@@ -39,9 +43,10 @@ class DpConfig:
 
 
 def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> PlacementReport:
-    """Search for the least largest load over all contiguous placements.
+    """Return the report on the contiguous placement of least largest load.
 
-    If links differ, the bound holds for the fastest link, and the answer may stay above it.
+    If links differ, the search counts transfers over the fastest link. The bound is then valid, but the load of the
+    placement may be above the bound.
     """
     if problem.replicates:
         without = partial(_without_replicas, config)
@@ -79,7 +84,10 @@ def _without_replicas(config: DpConfig, problem: PlacementProblem, control: Cont
 def _with_slow_links(
     problem: PlacementProblem, report: PlacementReport, config: DpConfig, control: Control
 ) -> PlacementReport:
-    """Return the better of two placements: the report's, and one found as if all links were as slow as the slowest."""
+    """Return the better of two reports:
+
+    the given one, and one for a search in which all links are as slow as the slowest.
+    """
     slowest = pipeline_of(problem, problem.transfers.loads(problem.graph, max))
     best = best_chain(within_memory(slowest), config.most_ideals, control)
     if best.split is None or report.objective is None or report.bound is None:
@@ -94,7 +102,7 @@ def _beyond_ideals(
 ) -> tuple[Pipeline, Best]:
     """Return a pipeline and its best split, for a problem with too many ideals.
 
-    Fewer groups are tried first. CP-SAT follows if their answer is not proved.
+    A pipeline with fewer groups is tried first. If its best split is not proved optimal, CP-SAT searches `pipeline`.
     """
     coarse, best = _coarsely(problem, pipeline, fine, config, control)
     if best.is_optimal:
@@ -109,9 +117,10 @@ def _beyond_ideals(
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Return a pipeline, with fewer groups if possible, and its best split, for a problem with too many ideals.
+    """Return a pipeline and its best split, for a problem with too many ideals.
 
-    The bound holds for `pipeline` too, so the split is proved optimal if it meets the bound.
+    The returned pipeline has fewer groups, or is `pipeline` itself if the known split `fine` is better. The bound holds
+    for `pipeline` too, so a split that meets the bound is optimal.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):

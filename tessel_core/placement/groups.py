@@ -1,6 +1,8 @@
-"""Pipelines made from problems.
+"""Build the pipeline of a problem, in which groups replace single operators.
 
-Operators that must share a device form groups, and groups without cost are merged into neighbours.
+Operators that must share a device form a group. Groups without cost, which take no time on any device, are merged into
+neighbours. A net is a tensor, with the groups of its producer and consumers. A class has interchangeable devices.
+Branches and stretches are as in `branches.py`.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ from tessel_core.rules.placement_referee import with_rounding
 def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
     """Return the pipeline of a problem.
 
-    Operators that share a device or lie on a cycle form groups. Groups without cost are merged into neighbours. `costs`
-    has the time to move each operator's output. The default is `problem.transfer_costs`. Cycles only matter if
-    placements must be contiguous.
+    Operators that must share a device form a group. If placements must be contiguous, operators on a cycle form a group
+    too. Groups without cost are merged into neighbours. `costs` has the time for which moving each operator's output
+    occupies a device. The default is `problem.transfer_costs`.
 
-    Raises InputError if a group has no time on the kind of any device.
+    Raises InputError if no device supports a group.
     """
     costs = problem.transfer_costs if costs is None else costs
     whole = whole_pipeline(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
     memory_binds = bool(whole.most_memory.sum() > capacity)
-    if problem.replicates:  # with replicas, gradients of a group add load, so only groups without any may be merged
+    if problem.replicates:  # with replicas, gradients add to the load, so only groups without gradients may be merged
         held = group_gradients(problem, whole.members) + (whole.most_memory if memory_binds else 0.0)
         whole, memory_binds = replace(whole, memory=held, kept=np.zeros_like(held)), True
     sets = _contracted(whole, memory_binds=memory_binds)
@@ -41,7 +43,7 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
 
 
 def group_gradients(problem: PlacementProblem, groups: Groups, without: frozenset[int] = frozenset()) -> Floats:
-    """Return the gradient bytes of each group. The operators `without` are left out."""
+    """Return the gradient bytes of each group, without the operators in `without`. Shaped (groups,)."""
     gradients = gradient_bytes(problem.graph)
     return np.array([sum(gradients[i] for i in members if i not in without) for members in groups], dtype=float)
 
@@ -52,10 +54,10 @@ def chain_of(problem: PlacementProblem) -> Pipeline:
 
 
 def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline:
-    """Return the pipeline with all groups without cost merged into neighbours, even if memory binds.
+    """Return the pipeline in which all groups without cost are merged into neighbours, even if memory binds.
 
-    With `keep_memory`, merged groups add their memory to the neighbour, which is a restriction of the problem.
-    Otherwise they hold none, which is a relaxation.
+    With `keep_memory`, merged groups add their memory to the neighbour, so the result is a restriction of the problem.
+    Otherwise, merged groups hold no memory, so the result is a relaxation.
     """
     whole = whole_pipeline(problem, problem.transfer_costs)
     sets = _contracted(whole, memory_binds=False)
@@ -72,14 +74,14 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
 
 
 def contracted_operators(problem: PlacementProblem) -> frozenset[int]:
-    """Return the operators without cost that `coarse_pipeline` merges into other groups."""
+    """Return the indices of the operators without cost that `coarse_pipeline` merges into other groups."""
     whole = whole_pipeline(problem, problem.transfer_costs)
     sets, idle = _contracted(whole, memory_binds=False), _without_cost(whole)
     return frozenset(i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part])
 
 
 def whole_pipeline(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
-    """Return the pipeline without merged groups: only operators that share a device or lie on a cycle are grouped."""
+    """Return the pipeline before groups without cost are merged. `costs` and errors are as in `pipeline_of`."""
     graph = problem.graph
     cycles = circles(quotient(len(graph.colocated), graph.flow)) if problem.contiguous else []
     links = [(min(cycle), each) for cycle in cycles for each in cycle]
@@ -106,7 +108,7 @@ def _regrouped(groups: Groups, parts: Groups) -> Groups:
 
 
 def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> Pipeline:
-    """Build the pipeline of the groups, numbered along the flow."""
+    """Build the pipeline of the given groups, which it numbers along the flow. `costs` is as in `pipeline_of`."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}
     group_at = [group_of[each[0]] for each in graph.colocated]
@@ -128,20 +130,20 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
 
 
 def sums_of(groups: Groups, amounts: Sequence[float] | Floats) -> Floats:
-    """Return the sum of the amounts of each group's operators."""
+    """Return, for each group, the sum of the amounts of its operators. `amounts` has one amount per operator."""
     return np.array([sum(float(amounts[i]) for i in group) for group in groups])
 
 
 def _counts_by_position(problem: PlacementProblem) -> bool:
-    """Return whether positions decide how many micro-batches stages hold. Only stages of a chain have positions."""
+    """Return whether stages hold different numbers of micro-batches. Only stages of contiguous placements may."""
     return problem.contiguous and problem.held.by_position
 
 
 def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
-    """Return the bytes of each operator on one replica.
+    """Return the bytes of each operator on one replica, shaped (operators,).
 
-    They include the activations of one micro-batch if the number in flight depends on positions, else of all
-    micro-batches in flight.
+    If the number of micro-batches in flight depends on the position of the stage, the bytes include the activations of
+    one micro-batch. Otherwise, the bytes include the activations of all micro-batches in flight.
     """
     graph, rule = problem.graph, problem.held
     count = 1 if _counts_by_position(problem) else rule.held_at(len(problem.devices))
@@ -150,18 +152,18 @@ def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
 
 
 def kept_further(problem: PlacementProblem, replicas: int = 1) -> Floats:
-    """Return the bytes that each further micro-batch adds to an operator on one replica.
+    """Return the bytes that each further micro-batch adds to each operator on one replica, shaped (operators,).
 
-    They are 0 if the number in flight does not depend on positions.
+    They are 0 if the number of micro-batches in flight does not depend on the position of the stage.
     """
     kept = np.array(problem.graph.kept_bytes, dtype=np.float64) / replicas
     return kept if _counts_by_position(problem) else np.zeros_like(kept)
 
 
 def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
-    """Return the groups of each branch, per stretch, or nothing if branches need not be kept apart.
+    """Return the groups of each branch, for each stretch with branches: see `Pipeline.branches`.
 
-    A group is in at most one branch.
+    Return an empty tuple if branches need not be kept apart. A group is in at most one branch.
     """
     if not problem.branches_apart:
         return ()
@@ -171,7 +173,7 @@ def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
 
 
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
-    """Return the classes of devices: those with the same kind, capacity and allowed groups."""
+    """Return the device classes. Devices of a class have the same kind, capacity and allowed groups."""
     alike: dict[tuple[str, float | None, tuple[int, ...]], list[int]] = {}
     for i, device in enumerate(problem.devices):
         alike.setdefault((device.kind, device.memory_capacity, _barred(problem, groups, device)), []).append(i)
@@ -187,7 +189,7 @@ def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ..
 
 
 def _barred(problem: PlacementProblem, groups: Groups, device: PlacementDevice) -> tuple[int, ...]:
-    """Return the groups that an allowance keeps away from the device."""
+    """Return the groups with an operator that is not allowed on the device."""
     if not problem.allowances:
         return ()
     kept_away = {i for i, on in enumerate(problem.allowed_on) if on is not None and device.name not in on}
@@ -197,7 +199,7 @@ def _barred(problem: PlacementProblem, groups: Groups, device: PlacementDevice) 
 def group_time(problem: PlacementProblem, group: Sequence[int], kind: str, *, only_backward: bool = False) -> float:
     """Return the time of a group's operators on a kind of device. Infinite if an operator has no time there.
 
-    With `only_backward`, only backward operators count.
+    With `only_backward`, the result is the time of the backward operators alone.
     """
     operators = [problem.graph.operators[i] for i in group]
     times = [each.time_on(kind) for each in operators if each.backward or not only_backward]
@@ -205,7 +207,7 @@ def group_time(problem: PlacementProblem, group: Sequence[int], kind: str, *, on
 
 
 def nets_of(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
-    """Return the nets: tensors that pass between groups. Tensors between the same groups are one net."""
+    """Return the tensors that pass between groups, as nets. Tensors between the same groups are merged into one net."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}
     sums_of_nets: dict[tuple[int, ...], list[float]] = {}
@@ -219,16 +221,16 @@ def nets_of(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -
 
 
 def _contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
-    """Return the sets of groups that can be merged without loss, ordered by their least groups.
+    """Return a partition of the groups: the groups of each set can be merged without loss. Sets are sorted.
 
     A group is merged into its only neighbour along the flow if
 
-    - it takes no time on any device,
-    - every tensor of the group also touches the neighbour,
+    - the group takes no time on any device,
+    - every tensor of the group is also a tensor of the neighbour,
     - the group is allowed wherever the neighbour is, and is in the same branch,
-    - it holds no memory, or memory does not bind.
+    - the group holds no memory, or memory does not bind.
 
-    Moving it to the neighbour then adds no load, because no more tensors are cut.
+    The merge then adds no load, because it cuts no further tensors.
     """
     graph = _Neighbours(pipeline, memory_binds)
     links, waiting = [], list(range(len(pipeline.members)))
@@ -243,13 +245,13 @@ def _contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, .
 
 
 def _without_cost(pipeline: Pipeline) -> NDArray[np.bool_]:
-    """Return whether each group takes no time on all devices that support it."""
+    """Return, for each group, whether it takes no time on any device that supports it."""
     times = np.where(pipeline.supported, [each.time for each in pipeline.classes], 0.0)
     return np.asarray(times.max(axis=0) == 0)
 
 
 class _Neighbours:
-    """The neighbours of groups while groups are being merged."""
+    """The neighbours of each group along the flow, while groups are merged."""
 
     def __init__(self, pipeline: Pipeline, memory_binds: bool) -> None:
         count = len(pipeline.members)

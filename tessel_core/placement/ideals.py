@@ -1,6 +1,8 @@
 """Ideals of a pipeline: sets of groups that contain all predecessors of their members, as rows of bits.
 
-The prefixes of a few orders along the flow are a small family of ideals that often contains the best chain.
+A group is a set of operators that must share a device. A net is a tensor, with the groups of its producer and
+consumers. A class has interchangeable devices. A chain is a sequence of growing ideals, with a pipeline stage between
+neighbours. The prefixes of a few orders of the groups are a small family of ideals that often contains the best chain.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ For larger products, OpenBLAS starts threads on all cores, and these threads the
 def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
     """Return all ideals, or None if there are more than `most`.
 
-    The ideals of groups 0 … v are the ideals of groups 0 … v - 1, and copies with v of those that contain the
-    predecessors of v.
+    To get the ideals of groups 0 … v, take the ideals of groups 0 … v - 1. Then add a copy with v of each ideal that
+    contains all predecessors of v.
     """
     count = len(pipeline.members)
     bits = np.zeros((1, _words(count)), dtype=np.uint64)
@@ -61,7 +63,10 @@ def count_ideals(problem: PlacementProblem, most: int) -> int | None:
 
 
 def prefixes(orders: Sequence[Sequence[int]]) -> Bits:
-    """Return the ideals that are prefixes of the given orders along the flow."""
+    """Return the sets of the first groups of each order, of every length.
+
+    Each order must follow the flow, so all are ideals.
+    """
     count = len(orders[0])
     steps = ([bit_set((), count), *(bit_set((group,), count) for group in order)] for order in orders)
     return np.unique(np.concatenate([np.bitwise_or.accumulate(each) for each in steps]), axis=0)
@@ -76,7 +81,7 @@ def bit_set(groups: Sequence[int], count: int) -> Bits:
 
 
 def members_of(bits: Bits, count: int) -> NDArray[np.uint8]:
-    """Return bit sets as 0 and 1, shaped (ideals, count)."""
+    """Return the members of bit sets, as 0 or 1 for each group, shaped (ideals, count)."""
     return np.unpackbits(np.ascontiguousarray(bits).view(np.uint8), axis=-1, bitorder="little", count=count)
 
 
@@ -86,30 +91,37 @@ def _words(count: int) -> int:
 
 @dataclass(frozen=True)
 class Ideals:
-    """Ideals in order of their work, from the empty set to the whole pipeline, with sums over their groups.
+    """Ideals in the order of their work, from the empty set to all groups, with sums over their groups.
 
-    `memory` and `kept` are the bytes of each ideal, as in `Pipeline`.
+    `memory` and `kept` are the bytes of each ideal, as in `Pipeline`. Arrays are shaped (ideals,) unless a comment says
+    more.
     """
 
     bits: Bits
     work: Floats
-    """Priced work of each ideal, see `bounds.py`."""
+    """Sum of the work of each ideal's groups, usually as in `PricedWork`."""
     time: Floats
-    """For each ideal, the total time of those of its groups that a class supports, shaped (classes, ideals)."""
+    """Time of each ideal on each class, shaped (classes, ideals).
+
+    It does not count groups that the class does not support.
+    """
     banned: Floats
-    """Number of groups that a class does not support, shaped (classes, ideals)."""
+    """Number of groups of each ideal that each class does not support, shaped (classes, ideals)."""
     memory: Floats
     kept: Floats
     cut: Floats
-    """Cost of the nets with groups inside and outside each ideal."""
+    """Cost of the nets (tensors) with groups inside and outside each ideal."""
     cut_nets: Bits
-    """The nets that each ideal cuts (as counted in `cut`), as bit sets."""
+    """Nets with groups inside and outside each ideal, as bit sets, shaped (ideals, words)."""
     branches: tuple[Floats, ...]
-    """For each stretch with parallel branches, the number of groups of each branch, shaped (branches, ideals)."""
+    """Number of groups of each branch in each ideal, shaped (branches, ideals), for each stretch with branches."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
-        """Compute the sums of the ideals `bits`. `work` has the priced work of each group."""
+        """Compute the sums of the ideals `bits`.
+
+        `work` has the work of each group, which decides the order of the ideals.
+        """
         apart = [_indicator(branch, len(work)) for stretch in pipeline.branches for branch in stretch]
         sums = sums_over(bits, np.vstack([work, np.ones(len(work)), *apart, *_costs(pipeline)]))
         order = np.lexsort((sums[1], sums[0]))
@@ -123,7 +135,7 @@ class Ideals:
         return cls(bits, sums[0], time, banned, memory, kept, cut, cut_nets, tuple(branches))
 
     def costing(self, pipeline: Pipeline) -> Ideals:
-        """Return the same ideals with the times, memory and costs of nets of another pipeline."""
+        """Return the same ideals with the times, memory and nets of another pipeline, which has the same groups."""
         time, banned, memory, kept = _as_costs(pipeline, sums_over(self.bits, np.vstack(_costs(pipeline))))
         return replace(self, time=time, banned=banned, memory=memory, kept=kept, cut=_cuts(pipeline, self.bits)[0])
 
@@ -143,13 +155,16 @@ def sums_over(bits: Bits, values: Floats) -> Floats:
 
 
 def _costs(pipeline: Pipeline) -> list[Floats]:
-    """Return rows of values per group: times per class, lack of support per class, memory, and kept bytes."""
+    """Return rows with a value for each group:
+
+    time per class, 1 if a class does not support it, memory, and kept bytes.
+    """
     times, held = [each.time for each in pipeline.classes], (pipeline.memory, pipeline.kept)
     return [*(np.where(np.isfinite(time), time, 0.0) for time in times), *(~np.isfinite(times)), *held]
 
 
 def _as_costs(pipeline: Pipeline, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Split sums of `_costs` into times per class, banned groups per class, memory, and kept bytes."""
+    """Split the sums of the rows of `_costs`: times per class, unsupported groups per class, memory, and kept bytes."""
     kinds = len(pipeline.classes)
     return sums[:kinds], sums[kinds : 2 * kinds], sums[-2], sums[-1]
 
@@ -178,7 +193,7 @@ def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:
 
 
 def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
-    """Return three orders along the flow: by number, depth first, and greedily by the least cost of the cut."""
+    """Return three orders of the groups along the flow: by number, depth first, and by `_least_cut`."""
     count = len(pipeline.members)
     depth_first_order = depth_first(count, pipeline.arcs, lambda ready: ready[::-1])
     return tuple(range(count)), depth_first_order, _least_cut(pipeline)
@@ -187,9 +202,10 @@ def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
 def depth_first(
     count: int, arcs: Iterable[tuple[int, int]], arrange: Callable[[list[int]], list[int]]
 ) -> tuple[int, ...]:
-    """Return the vertices 0 … `count` - 1 in an order in which each comes soon after the last of its predecessors.
+    """Return the vertices 0 … `count` - 1 in an order in which each vertex comes soon after its last predecessor.
 
-    Vertices on cycles are left out. `arrange` sorts vertices that become ready at the same time, the next one last.
+    `arcs` has pairs (predecessor, vertex). Vertices on cycles are left out. `arrange` sorts the vertices that become
+    ready at the same time, and the last of them comes next.
     """
     front = _Front(count, arcs)
     ready, order = arrange(front.first), list[int]()
@@ -200,7 +216,7 @@ def depth_first(
 
 
 class _Front:
-    """The vertices whose predecessors are all done."""
+    """Counts the predecessors of each vertex that are not done. `first` has the vertices without predecessors."""
 
     def __init__(self, count: int, arcs: Iterable[tuple[int, int]]) -> None:
         self._after = grouped(count, arcs)
@@ -219,10 +235,10 @@ class _Front:
 
 
 def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
-    """Return the greedy order that always adds the group with the least change of the cut cost.
+    """Return the order of the groups in which each next group increases the cost of the cut least.
 
-    A net is cut if some of its groups are in the order so far, but not all. So adding its first group cuts it, and
-    adding its last group ends that.
+    The cut has the nets (tensors) with some groups in the order so far, but not all. Adding the first group of a net
+    adds the net to the cut, and adding its last group removes the net.
     """
     front = _Front(len(pipeline.members), pipeline.arcs)
     nets_of = pipeline.nets_of

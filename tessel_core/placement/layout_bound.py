@@ -1,6 +1,8 @@
-"""A lower bound on the largest load of a layout. It lets groups be on any device, without regard to the flow.
+"""A lower bound on the largest load of a layout. The bound lets groups be on any device, without regard to the flow.
 
-Equal groups, such as equal layers, are of one kind. The share of a device is the number of groups of each kind on it.
+A group is a set of operators that must share a device. Groups with equal times and bytes, such as equal layers, are of
+one kind. The share of a device is the number of groups of each kind on it. A place is the position of a device in
+`LayoutTask.devices`.
 """
 
 from __future__ import annotations
@@ -22,17 +24,14 @@ With more, the dynamic program takes longer than a second.
 """
 
 Counts = tuple[tuple[int, ...], ...]
-"""Number of groups of each kind on each device, shaped (kinds, places).
-
-A place is a position in `LayoutTask.devices`.
-"""
+"""Number of groups of each kind on each device, shaped (kinds, places)."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The least largest load when groups are spread freely, and the numbers of groups on each device.
+    """The least largest load if groups are spread freely over devices, and the numbers of groups on each device.
 
-    Infinite and None if nothing fits in memory.
+    If no spread fits in memory, `load` is infinite and `counts` is None.
     """
 
     load: float
@@ -40,10 +39,11 @@ class Spread:
 
 
 def spread_freely(task: LayoutTask, most: float, control: Control) -> Spread | None:
-    """Return the best spread with a load of at most `most`. None if there are too many kinds, or `control` stopped.
+    """Return the best spread with a load of at most `most`. None if there are too many kinds, or if `control` stopped.
 
-    best[p][shares] = min over the share x of place p of max(best[p - 1][shares - x], time of x on p)
+        best[p][shares] = min over the share x of place p of max(best[p - 1][shares - x], time of x on p)
 
+    best[p][shares] is the least largest load if places 0 … p together have `shares`, a number of groups of each kind.
     Groups with only one possible stage are fixed there. Transfers are left out, and activations count only for the
     least number of micro-batches in flight. So the load is a lower bound.
     """
@@ -64,7 +64,7 @@ def spread_freely(task: LayoutTask, most: float, control: Control) -> Spread | N
 
 
 def _free(task: LayoutTask) -> list[tuple[int, ...]]:
-    """Return the kinds of groups with several possible stages."""
+    """Return the kinds whose groups have several possible stages. A kind is a tuple of groups."""
     return [members for members in task.kinds if _stage(task, members) is None]
 
 
@@ -77,7 +77,8 @@ def _stage(task: LayoutTask, members: tuple[int, ...]) -> int | None:
 def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) -> Floats:
     """Return the load of a device for each share. The array has one axis per kind, with the number of groups as index.
 
-    The load is infinite above `most`, beyond the capacity, or without support.
+    A load is infinite if it is above `most`, if the groups exceed the capacity, or if the device does not support a
+    group.
     """
     time, held = task.time[place], task.static + task.least_in_flight[place] * task.activation
     fixed = [v for v, (first, last) in enumerate(task.windows) if first == last and task.place_of[first] == place]
@@ -96,7 +97,7 @@ def _shares(load: Floats) -> Iterator[tuple[tuple[int, ...], float]]:
 
 
 def _with_one_more(best: Floats, load: Floats) -> Floats:
-    """Return the table of `spread_freely` for one more place, which has these loads."""
+    """Return the table `best` of `spread_freely` for one more place, which has the load `load[x]` with the share x."""
     extended = np.full(best.shape, np.inf)
     for share, time in _shares(load):
         more = tuple(slice(number, None) for number in share)
@@ -106,7 +107,7 @@ def _with_one_more(best: Floats, load: Floats) -> Floats:
 
 
 def _counts(task: LayoutTask, stack: list[Floats], loads: list[Floats]) -> Counts:
-    """Return the numbers of groups of the best spread, by walking back through the table."""
+    """Return the numbers of groups in the best spread, by walking back through the tables `stack`."""
     left = tuple(size - 1 for size in stack[0].shape)
     shares = [left] * len(loads)
     for place in reversed(range(len(loads))):

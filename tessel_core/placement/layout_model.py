@@ -1,4 +1,8 @@
-"""The CP-SAT model of layouts, which assigns groups to the stages of a chain."""
+"""The CP-SAT model of layouts, which assigns groups to the stages of a chain.
+
+A group is a set of operators that must share a device. A net is a tensor, with the groups of its producer and
+consumers. A place is the position of a device in `LayoutTask.devices`.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,14 @@ Var = cp_model.IntVar
 
 
 _COARSE_MEMORY_UNITS, _MAX_MEMORY_UNITS = 2**18, 2**53
-"""Number of integer units of the capacity in a COARSE model, and of the largest memory of a device in a FINE model."""
+"""Number of integer units in a capacity of a COARSE model, and in the largest memory of a device in a FINE model."""
 
 
 class Units(Enum):
-    """Number of integer units in `upper`, a load that is known to be possible.
+    """Number of integer units in the upper bound on the least largest load.
 
-    Times are rounded down, so the bound of the model is valid. CP-SAT presolves only COARSE models. Their bytes are
-    rounded down too, so their solutions may not fit. FINE models only lose rounding errors.
+    Times are rounded down, so the bound of the model is valid. CP-SAT presolves only COARSE models. Bytes of COARSE
+    models are rounded down too, so a solution may not fit in memory. In FINE models, rounding errors are negligible.
     """
 
     COARSE = 2**18
@@ -43,7 +47,9 @@ class Found:
 class LayoutModel:
     """A model that assigns groups to stages, with the time and memory of each device.
 
-    before[v, s]    group v is in stage s or an earlier one
+    on[v, s]        group v is in stage s
+    at[v, p]        group v is on the device at place p
+    before[v, s]    group v is in stage s or an earlier stage
     count[k, p]     number of groups of kind k on the device at place p; groups of a kind have equal costs
     kept[s]         bytes that stage s holds for each micro-batch in flight, if memory may bind
     largest         the largest load, which is minimised
@@ -52,7 +58,8 @@ class LayoutModel:
     def __init__(self, task: LayoutTask, upper: float, units: Units, room: float | None = None) -> None:
         """Build the model. `upper` is an upper bound on the least largest load.
 
-        If `room` is given, the model minimises the common capacity instead. `room` is an upper bound on it in bytes.
+        If `room` is given, the model minimises the bytes on the fullest device instead, and `room` is an upper bound on
+        them.
         """
         self._task, self._units, self._room_bytes = task, units, room
         self._unit = max(upper, 1e-300) / units.value
@@ -80,7 +87,10 @@ class LayoutModel:
         self._model.minimize(self._largest if room is None else self._room)
 
     def _stages_along_the_flow(self) -> None:
-        """before[v, s] => before[v, s + 1]; before[v, s] => before[u, s] for u before v. Each v is in its window."""
+        """before[v, s] => before[v, s + 1], and before[v, s] => before[u, s] for each predecessor u of v.
+
+        Each v is in one of its possible stages (`LayoutTask.windows`).
+        """
         for v in self._groups:
             first, last = self._task.windows[v]
             for s in range(self._task.stages - 1):
@@ -122,9 +132,9 @@ class LayoutModel:
     def _memory(self) -> None:
         """static bytes of a device + sum over its stages s of in_flight[s] * kept[s] <= capacity, at every moment.
 
-        A second constraint uses `least_in_flight` and the counts of kinds. It is implied and speeds up proofs. Devices
-        that cannot exceed their capacity get no constraint. FINE bytes are rounded up. The capacity has an allowance
-        that compensates for this.
+        A second constraint uses `least_in_flight` and the counts of kinds. It follows from the first and speeds up
+        proofs. Devices that cannot exceed their capacity get no constraint. Bytes of FINE models are rounded up, and an
+        allowance in the capacity compensates for this.
         """
         task, within = self._task, self._room_bytes is None
         rounded = math.ceil if self._units is Units.FINE and within else math.floor
@@ -184,7 +194,7 @@ class LayoutModel:
                 self._model.add(self._count[k, place] == count)
 
     def bound_from_below(self, bound: float) -> None:
-        """Add a known lower bound on the largest load."""
+        """Add a known lower bound on the largest load, minus the largest possible rounding error."""
         self._model.add(self._largest >= max(0, self._in_units(bound) - self._slack))
 
     def hint(self, stage_of: Sequence[int]) -> None:
@@ -222,16 +232,16 @@ class LayoutModel:
         self._model.minimize(len(self._places) * longest + sum(above))
 
     def _above(self, amount: cp_model.LinearExprT, mean: int) -> Var:
-        """Return a variable for the amount by which a value exceeds the mean.
+        """Return a variable that is at least the amount by which a value exceeds the mean.
 
-        It is only correct if the objective minimises it.
+        It equals that amount (or 0) if the objective minimises it.
         """
         above = self._model.new_int_var(0, self._most, "above")
         self._model.add(amount - mean <= above)
         return above
 
     def solve(self, effort: Effort, control: Control) -> Found:
-        """Solve the model within `effort`. Return the stages that it found, and its bound on the objective."""
+        """Solve the model within `effort`. Return the stage of each group in the best solution, and the bound."""
         answer = ask(self._model, effort, control)
         if answer.verdict is Verdict.IMPOSSIBLE:
             return Found(None, math.inf)

@@ -1,6 +1,7 @@
-"""The task of the layout searches: divide groups of operators into the stages of a chain.
+"""The task of the layout searches: divide groups into the stages of a chain, with several stages per device.
 
-Devices have several stages.
+A group is a set of operators that must share a device. A net is a tensor, with the groups of its producer and
+consumers. A place is the position of a device in `LayoutTask.devices`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _MAX_STEP_GROUPS = 64
 
 @dataclass(frozen=True)
 class LayoutTask:
-    """Groups 0 … n - 1 in topological order, to be divided into stages 0 … S - 1 along the flow."""
+    """Groups 0 … n - 1 in topological order, to be divided into stages 0 … S - 1 along the flow.
+
+    Arrays are shaped (groups,) unless a comment says more.
+    """
 
     pipeline: Pipeline
     layout: StageLayout
@@ -60,12 +64,12 @@ class LayoutTask:
 
     @cached_property
     def place_of(self) -> tuple[int, ...]:
-        """For each stage, the position of its device in `devices`."""
+        """For each stage, the place of its device."""
         return tuple(self.layout.device_of(stage, len(self.devices)) for stage in range(self.stages))
 
     @cached_property
     def stages_at(self) -> tuple[tuple[int, ...], ...]:
-        """For each accelerator, the numbers of its stages."""
+        """For each place, the numbers of its stages."""
         return tuple(self.layout.stages_of(place, len(self.devices)) for place in range(len(self.devices)))
 
     @cached_property
@@ -77,10 +81,11 @@ class LayoutTask:
 
     @cached_property
     def least_in_flight(self) -> tuple[float, ...]:
-        """Least number of micro-batches that each stage at a place holds at its peak, whatever the cut.
+        """For each place, a number of micro-batches that bounds its memory from below, whatever the cut.
 
-        It is the larger of two numbers: the largest over moments of the least over stages, and the least over stages of
-        the mean over moments. The peak is at least that, so this bounds the memory of groups from below.
+        If each group of the place held activations of this many micro-batches, the place would hold at most its true
+        peak. The number is the larger of two: the largest, over moments, of the least number in a stage; and the least,
+        over stages, of the mean number over moments.
         """
         return tuple(max(*map(min, each), float(np.mean(each, axis=0).min())) for each in self.moments)
 
@@ -98,7 +103,7 @@ class LayoutTask:
 
     @cached_property
     def windows(self) -> tuple[tuple[int, int], ...]:
-        """First and last possible stage of each group, so that enough groups remain for the other stages."""
+        """First and last possible stage of each group. All earlier and later stages must be able to get a group."""
         count = len(self.pipeline.members)
         before = [0] * count
         after = [0] * count
@@ -116,17 +121,17 @@ class LayoutTask:
 
     @cached_property
     def class_at(self) -> tuple[DeviceClass, ...]:
-        """The `DeviceClass` of each accelerator."""
+        """The `DeviceClass` of each place."""
         class_of = {device: each for each in self.pipeline.classes for device in each.devices}
         return tuple(class_of[device] for device in self.devices)
 
     @cached_property
     def time(self) -> Floats:
-        """Times, shaped (places, groups). Infinite if a group is not supported."""
+        """Times, shaped (places, groups). Infinite if a device does not support a group."""
         return np.array([each.time for each in self.class_at])
 
     def placement(self, problem: PlacementProblem, stage_of: Sequence[int]) -> Placement:
-        """Return the placement with the given stage of each group."""
+        """Return the placement that has each group in its stage. `stage_of` has the stage of each group."""
         on = [(self.devices[self.place_of[stage]],) for stage in range(self.stages)]
         stages = [0] * len(problem.graph.operators)
         for group, stage in zip(self.pipeline.members, stage_of, strict=True):
@@ -135,9 +140,9 @@ class LayoutTask:
         return problem.placement([on[stage] for stage in stages], stages=stages)
 
     def loads(self, stage_of: Sequence[int]) -> Floats:
-        """Return the load of each place: the time of its groups plus the cost of the nets that its device cuts.
+        """Return the load of each place: the time of its groups, plus the cost of the nets it shares with other places.
 
-        It is infinite if a group is not supported.
+        A load is infinite if the device does not support one of the groups.
         """
         at = np.array(self.place_of)[list(stage_of)]
         loads = np.zeros(len(self.devices))
@@ -149,21 +154,27 @@ class LayoutTask:
         return loads
 
     def held(self, stage_of: Sequence[int]) -> Floats:
-        """Return the peak bytes of each place."""
+        """Return the peak bytes of each place. `stage_of` has the stage of each group."""
         static, activation = np.zeros(self.stages), np.zeros(self.stages)
         np.add.at(static, list(stage_of), self.static)
         np.add.at(activation, list(stage_of), self.activation)
         return self.held_by(static, activation)
 
     def held_by(self, static: Floats, activation: Floats) -> Floats:
-        """Return the peak bytes of each place. `static` and `activation` have the bytes of each stage."""
+        """Return the peak bytes of each place.
+
+        `static` and `activation` have the bytes of each stage, shaped (stages,).
+        """
         counts, first = self._counts_at_moments
         always = np.bincount(self.place_of, static, len(self.devices))
         return np.asarray(always + np.maximum.reduceat(counts @ activation, first))
 
     @cached_property
     def _counts_at_moments(self) -> tuple[Floats, NDArray[np.int64]]:
-        """Micro-batches held per moment and stage, and the first moment of each place. Moments are sorted by place."""
+        """Micro-batches held, shaped (moments, stages), and the first moment of each place.
+
+        Moments are sorted by place.
+        """
         rows, first = list[Floats](), list[int]()
         for stages, moments in zip(self.stages_at, self.moments, strict=True):
             first.append(len(rows))
@@ -174,7 +185,7 @@ class LayoutTask:
 
     @cached_property
     def capacity(self) -> Floats:
-        """Capacity of each accelerator in bytes, plus an allowance for rounding."""
+        """Capacity of each place in bytes, plus an allowance for rounding."""
         return np.array([each.capacity for each in self.class_at])
 
     def fits(self, stage_of: Sequence[int]) -> bool:
@@ -185,9 +196,9 @@ class LayoutTask:
 def cut_evenly(task: LayoutTask, control: Control) -> tuple[int, ...]:
     """Cut the order of groups into stages, and return the stage of each group.
 
-    The first cuts give equal times. Then single cuts are moved as long as that is better: a smaller
-    excess over capacities, then a smaller largest load, then a smaller sum of squares. There must be at least as many
-    groups as stages.
+    The first cuts give equal times. Then single cuts move as long as that gives a smaller excess over capacities, or
+    the same excess and a smaller largest load, or the same of both and a smaller sum of squared loads. There must be at
+    least as many groups as stages.
     """
     cuts = _Cuts(task)
     step = _MAX_STEP_GROUPS
@@ -198,7 +209,10 @@ def cut_evenly(task: LayoutTask, control: Control) -> tuple[int, ...]:
 
 
 class _Cuts:
-    """Cuts of the order of groups into stages. A cut is the first group of a stage, and the last cut is the end."""
+    """Cuts of the order of groups into stages.
+
+    A cut is the number of the first group of a stage. The last cut is the number of groups.
+    """
 
     def __init__(self, task: LayoutTask) -> None:
         self._task = task
@@ -224,7 +238,7 @@ class _Cuts:
         return tuple(np.repeat(np.arange(self._task.stages), np.diff(self._at)).tolist())
 
     def move(self, cut: int, by: int) -> bool:
-        """Move a cut if that is an improvement. Return whether it was moved."""
+        """Move a cut by `by` groups if that is an improvement. Return whether it was moved."""
         before = self._at[cut]
         if not self._at[cut - 1] < before + by < self._at[cut + 1]:
             return False
@@ -240,7 +254,10 @@ class _Cuts:
         return False
 
     def _measure(self) -> tuple[float, float, float]:
-        """Return the number of unsupported groups plus the excess bytes, the largest load, and the sum of squares."""
+        """Return three values:
+
+        unsupported groups plus excess bytes, the largest load, and the sum of the squared loads.
+        """
         task, place, first, last = self._task, self._place, self._at[:-1], self._at[1:]
         load = self._time[place, last] - self._time[place, first]
         paid = np.where(self._apart, self._cost[self._at], 0.0)

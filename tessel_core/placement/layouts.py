@@ -1,4 +1,7 @@
-"""The placer `layout`: several stages per device with the least largest load, with a proof."""
+"""The placer `layout`: several pipeline stages per device, with the least largest load and a lower bound.
+
+A group is a set of operators that must share a device. A layout gives each group a stage.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ if TYPE_CHECKING:
     from tessel_core.placement.layout_model import Units
 
 _COARSE_SHARE, _EVEN_SHARE = 0.5, 0.2
-"""Fractions of the time limit for the search in coarse units, and for each attempt to make stages even."""
+"""Fractions of the time limit for the COARSE model, and for each attempt to make stages even."""
 _MAX_EVEN_SECONDS = 2.0
-"""Largest time of an attempt to make stages even."""
+"""Time limit, in seconds, of an attempt to make stages even."""
 _ROOM_SECONDS = 2.0
-"""Seconds to search the least capacity that would be enough."""
+"""Seconds to search for the least capacity that would be enough, if no layout fits."""
 _MAX_MODEL_SIZE = 30_000
-"""Largest number of groups times stages in a model. Larger ones take seconds to build, and rarely improve anything."""
+"""Largest product of groups and stages in a model. Larger models take seconds to build, and rarely improve anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class LayoutConfig:
 
 
 def solve(problem: PlacementProblem, config: LayoutConfig, control: Control) -> PlacementReport:
-    """Search for the least largest load over all divisions of the flow into the stages of the layout."""
+    """Return the report on the layout with the least largest load, which divides the flow into stages."""
     task = LayoutTask.of(problem)
     why = _why_none(problem, task)
     if why:
@@ -73,9 +76,9 @@ def _why_none(problem: PlacementProblem, task: LayoutTask) -> str:
 
 
 def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, control: Control) -> PlacementReport:
-    """Return the report for a problem without a layout that fits.
+    """Return the report on a problem without a layout that fits.
 
-    It contains a layout that exceeds only the memory, if any.
+    The report contains a layout that exceeds only the memory, if one is known.
     """
     if not np.isfinite(task.loads(search.start)).all() or task.fits(search.start):
         return infeasible(problem, f"no cut into {task.stages} stages puts each operator on an allowed device")
@@ -87,7 +90,7 @@ def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, contr
 
 
 class _Search:
-    """The best stages so far and the bound. Several methods improve them one after another until they meet."""
+    """The best layout so far, as the stage of each group, and a lower bound. Methods improve both until they meet."""
 
     def __init__(self, task: LayoutTask, config: LayoutConfig, control: Control) -> None:
         self._task, self._config, self._control = task, config, control
@@ -98,7 +101,7 @@ class _Search:
         self.impossible = False
 
     def run(self) -> None:
-        """Start from even cuts, compute the bound, solve models in coarse and fine units, then make stages even."""
+        """Start from even cuts, compute the bound, solve a COARSE and a FINE model, then make stages even."""
         from tessel_core.placement.layout_model import Units
 
         self._take(self.start)
@@ -115,7 +118,7 @@ class _Search:
 
     @property
     def why_not_proved(self) -> str:
-        """Reason why the bound may be below the load of the stages."""
+        """Reason why optimality is not proved."""
         if self.bound >= self.load * (1 - EQUAL_LOADS):
             return "the bound holds for the fastest link between any two devices"
         if self._has_small_models or self.best is None:
@@ -153,7 +156,7 @@ class _Search:
         self._control.report("layout", load, Fraction(self.bound))
 
     def _ask(self, units: Units, share: float) -> None:
-        """Solve one model, starting from the best stages and the bound."""
+        """Solve one model, with the best layout as a hint and the known bound."""
         from tessel_core.placement.layout_model import LayoutModel
 
         model = LayoutModel(self._task, self._upper, units)
@@ -166,9 +169,9 @@ class _Search:
         self._learn(found.bound)
 
     def _learn(self, bound: float) -> None:
-        """Store a bound, which is infinite if nothing fits.
+        """Store a lower bound on the largest load. A bound of infinity means that no layout fits.
 
-        A known layout remains valid even then, because bounds are rounded.
+        Rounding in a model may exclude a known layout, so the stored bound is at most the load of the best layout.
         """
         self.impossible = self.best is None and math.isinf(bound)
         if not self.impossible:
@@ -176,9 +179,10 @@ class _Search:
             self._report()
 
     def _even_out(self, load: float, counts: Counts | None = None) -> None:
-        """Look for a layout of this load with even stages, because a pipeline waits for its longest stage.
+        """Search for a layout with loads up to `load` and stages of similar times.
 
-        With `counts`, it must have these numbers of groups on each device. There may be no such layout.
+        A pipeline waits for its longest stage. With `counts`, the layout must have these numbers of groups of each kind
+        on each device, which may be impossible.
         """
         from tessel_core.placement.layout_model import LayoutModel, Units
 
@@ -197,9 +201,9 @@ class _Search:
             self._report()
 
     def least_room(self, control: Control) -> tuple[tuple[int, ...], float]:
-        """Return the stage of each group so that the fullest device holds little, and a lower bound on its bytes.
+        """Return the layout whose fullest device holds the fewest bytes found, and a lower bound on these bytes.
 
-        Coarse models are solved first, then fine ones.
+        The COARSE model is solved first, then the FINE model.
         """
         from tessel_core.placement.layout_model import LayoutModel, Units
 

@@ -1,4 +1,8 @@
-"""Splits that change by moving one group at a time. A split gives each group a device."""
+"""Splits that change by moving one group at a time.
+
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers. The objective is a sum over parts: see `Pipeline.parts`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from tessel_core.placement.pipeline import Pipeline, Split
 
 
 def measured(parts: Sequence[Pipeline], device_of: Sequence[int]) -> Split:
-    """Return the split with its load: the sum over the parts of the largest load of a device."""
+    """Return the split with its load: the sum, over the parts of the objective, of the largest load of a device."""
     return Moves([_in_place(part, device_of) for part in parts], device_of).split
 
 
@@ -22,7 +26,7 @@ def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
 
 
 def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
-    """Return the pipeline in which each group has the memory that it needs at its position in this split."""
+    """Return the pipeline in which each group has the memory that it needs at its stage's position in a split."""
     if not pipeline.kept.any():
         return pipeline
     held = Split(0.0, tuple(device_of)).held(pipeline)
@@ -35,18 +39,22 @@ def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
 
 
 def devices_for(pipeline: Pipeline) -> list[list[int]]:
-    """Return the devices that support each group, one list per group."""
+    """Return, for each group, the devices that support it."""
     rows = zip(pipeline.classes, pipeline.supported, strict=True)
     devices = sorted((device, supported.tolist()) for each, supported in rows for device in each.devices)
     return [[device for device, supported in devices if supported[v]] for v in range(len(pipeline.members))]
 
 
 class Moves:
-    """A split with the loads (per part of the objective) and the memory of its devices, updated move by move.
+    """A split with the loads and the memory of its devices, updated at each move.
 
-    Memory counts the fewest micro-batches in flight, so it does not depend on positions.
+    Loads are kept per part of the objective.
 
-    Invariant: net e loads device d if and only if d pays and 0 < held[e][d] < number of groups of e.
+    Memory is counted for the fewest micro-batches in flight, so it does not depend on the positions of stages.
+    held[e][d] is the number of groups of net e on device d.
+
+    Invariant: net e adds to the load of device d if and only if d pays for transfers and held[e][d] is above 0 and
+    below the number of groups of e.
     """
 
     def __init__(self, parts: Sequence[Pipeline], device_of: Sequence[int]) -> None:
@@ -82,7 +90,7 @@ class Moves:
 
     @property
     def objective(self) -> float:
-        """Sum over the parts of the largest load. It is subject to rounding errors, as a sum of changes."""
+        """Sum, over the parts of the objective, of the largest load. Rounding errors add up from move to move."""
         return sum(map(max, self.load))
 
     @property
@@ -104,7 +112,7 @@ class Moves:
 
     @property
     def overflow(self) -> float:
-        """Bytes that devices hold above their capacities, subject to rounding errors."""
+        """Bytes that all devices together hold above their capacities. Rounding errors add up from move to move."""
         return sum([max(0.0, held - most) for held, most in zip(self.memory, self._capacity, strict=True)])
 
     def shift(self, group: int, device: int) -> None:
@@ -119,7 +127,7 @@ class Moves:
             load[device] += sum([sign * costs[e] for e, sign in opened]) + times[group][device]
 
     def after(self, group: int, device: int) -> tuple[float, float]:
-        """Return overflow and objective after a move, which is undone."""
+        """Return the overflow and the objective that the split would have after moving `group` to `device`."""
         source = self.on[group]
         self.shift(group, device)
         values = self.overflow, self.objective
@@ -127,9 +135,10 @@ class Moves:
         return values
 
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
-        """Return two lists of pairs (net, sign), for the source and for the target, and update the counts of groups.
+        """Return the nets that start or stop to load `source`, and the nets that start or stop to load `device`.
 
-        The sign is 1 if the net starts to load the device, and -1 if it stops.
+        `group` moves from `source` to `device`. Each list has pairs (net, sign). The sign is 1 if the net starts to
+        load the device, and -1 if the net stops. The counts of groups per net and device are updated.
         """
         freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()
         for e in self.nets_of[group]:

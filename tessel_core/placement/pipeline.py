@@ -1,4 +1,10 @@
-"""The problem of the searches: groups of operators that share a device, and splits, which give each group a device."""
+"""The problem of the searches: groups of operators, and splits of the groups over devices.
+
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and its consumers. The load of a device is the time of its groups, plus the costs of the nets
+that other devices share with it. A class has interchangeable devices. The position of a stage counts from the end: the
+last stage has position 1. Times are in the graph's unit, and memory is in bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,53 +25,58 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """A class of interchangeable devices, with the costs of groups on them."""
+    """Interchangeable devices, with the time of each group on any of them. Arrays are shaped (groups,)."""
 
     devices: tuple[int, ...]
     time: Floats
-    """Time of each group. Infinite if the class does not support it."""
+    """Time of each group. Infinite if the devices do not support the group."""
     pays: bool
-    """Whether transfers load the devices."""
+    """Whether the costs of nets add to the loads of these devices. They never add to the load of a host."""
     capacity: float
-    """Bytes, plus an allowance for rounding. Infinite if memory is not limited."""
+    """Memory of each device in bytes, plus an allowance for rounding. Infinite if memory is not limited."""
     backward: Floats
-    """Time of each group's backward operators. 0 if the class does not support the group."""
+    """Time of each group's backward operators, which `time` includes. 0 if the devices do not support the group."""
     loads_are_bytes: bool = False
-    """Whether `time` has the bytes held with one micro-batch. Each further one then adds the `kept` bytes of groups."""
+    """Whether loads are bytes instead of times.
+
+    If so, `time` has the bytes of each group for one micro-batch in flight, and each further micro-batch adds
+    `Pipeline.kept`.
+    """
 
 
 @dataclass(frozen=True)
 class Net:
     """A tensor with the groups of its producer and consumers.
 
-    It loads each device that pays for transfers and has some of these groups, but not all.
+    Its cost adds to the load of each device that has at least one of these groups but not all, if the device's class
+    pays for transfers.
     """
 
     groups: tuple[int, ...]
     cost: float
     backward: float
-    """Part of the cost from outputs of backward operators."""
+    """Part of `cost` that comes from the outputs of backward operators."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """Groups 0 … n - 1 in topological order, to be divided into one stage per device along the flow.
 
-    If placements need not be contiguous, there are no predecessors.
+    If any sets of groups may share a device, the groups have no predecessors. Arrays are shaped (groups,).
     """
 
     members: Groups
-    """Operators of each group."""
+    """Operators of each group, as indices."""
     predecessors: Groups
     memory: Floats
-    """Bytes of each group with the fewest micro-batches in flight."""
+    """Bytes of each group in a stage that holds one micro-batch. If `kept` is 0, every stage holds these bytes."""
     kept: Floats
-    """Bytes that each further micro-batch adds to each group. 0 if all stages hold the same number."""
+    """Bytes that each further micro-batch adds to each group. 0 if all stages hold the same number of micro-batches."""
     in_flight: InFlight
     classes: tuple[DeviceClass, ...]
     nets: tuple[Net, ...]
     branches: tuple[Groups, ...] = ()
-    """Groups of each branch that must be kept apart, for each stretch of the flow with branches."""
+    """For each stretch of the flow with parallel branches that must be kept apart, the groups of each branch."""
 
     @cached_property
     def supported(self) -> NDArray[np.bool_]:
@@ -79,36 +90,43 @@ class Pipeline:
 
     @property
     def most_memory(self) -> Floats:
-        """Bytes of each group in the first stage, which holds the most micro-batches."""
+        """Bytes of each group in the first stage, which holds the most micro-batches, shaped (groups,)."""
         return self.memory_at(self.stages)
 
     def further_at(self, position: int) -> int:
-        """Return how many micro-batches the stage at `position` from the end (1 is the last) holds, minus one."""
+        """Return the number of micro-batches, beyond the first, that a stage holds. 0 if `kept` is 0.
+
+        `position` counts from the end, where the last stage has position 1.
+        """
         return self.in_flight.held_at(position) - 1 if self.kept.any() else 0
 
     def memory_at(self, position: int) -> Floats:
-        """Return the bytes of each group in the stage at `position` from the end."""
+        """Return the bytes of each group in the stage at `position` from the end, shaped (groups,)."""
         return self.memory + self.further_at(position) * self.kept
 
     def time_at(self, kind: int, position: int) -> Floats:
-        """Return the load of each group on a device of class `kind` in the stage at `position` from the end."""
+        """Return the load of each group alone in the stage at `position` from the end, on a device of class `kind`."""
         each = self.classes[kind]
         return each.time + self.further_at(position) * self.kept if each.loads_are_bytes else each.time
 
     @property
     def arcs(self) -> list[tuple[int, int]]:
-        """Pairs (predecessor, group)."""
+        """Pairs (predecessor, group), for every predecessor of every group."""
         return [(source, group) for group, before in enumerate(self.predecessors) for source in before]
 
     @cached_property
     def nets_of(self) -> Groups:
-        """Nets of each group."""
+        """Indices of the nets of each group."""
         return grouped(len(self.members), ((group, e) for e, net in enumerate(self.nets) for group in net.groups))
 
     def placement(
         self, problem: PlacementProblem, device_of: Sequence[int], replicas: Sequence[tuple[int, ...]] = ()
     ) -> Placement:
-        """Return the placement of each group on its device, or on the set of `replicas` whose first device it is."""
+        """Return the placement in which each group is on the device that `device_of` gives.
+
+        `replicas` has sets of devices that share a stage. Groups on the first device of a set are on all devices of the
+        set.
+        """
         on: list[tuple[int, ...]] = [()] * len(problem.graph.operators)
         sets = {devices[0]: devices for devices in replicas}
         for group, device in zip(self.members, device_of, strict=True):
@@ -117,9 +135,9 @@ class Pipeline:
         return problem.placement(on)
 
     def parts(self, objective: str) -> tuple[Pipeline, ...]:
-        """Return the parts of the objective, which is the sum over them of the largest load.
+        """Return a pipeline for each part of the objective, which is the sum over the parts of the largest load.
 
-        There is one part for the throughput, else a forward and a backward part.
+        The throughput has one part. Other objectives have two: the forward loads and the backward loads.
         """
         if objective == THROUGHPUT:
             return (self,)
@@ -136,7 +154,7 @@ class Pipeline:
 
 
 def within_memory(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline in which a class does not support groups that alone exceed its memory."""
+    """Return the pipeline in which a class does not support groups that alone exceed the memory of a device."""
     fitting = (np.where(pipeline.memory <= each.capacity, each.time, np.inf) for each in pipeline.classes)
     classes = tuple(replace(each, time=time) for each, time in zip(pipeline.classes, fitting, strict=True))
     return replace(pipeline, classes=classes)
@@ -148,7 +166,7 @@ def has_unplaceable(pipeline: Pipeline) -> bool:
 
 
 EQUAL_LOADS = 1e-9
-"""Loads that differ by less than this share are equal up to the order of addition and rounding."""
+"""Two loads count as equal if they differ by less than this fraction, because sums of floats are rounded."""
 
 
 @dataclass(frozen=True)
@@ -156,16 +174,23 @@ class Split:
     """An assignment of groups to devices."""
 
     load: float
-    """Objective: the largest load of a device, or the sum of the largest load of each pass."""
+    """Value of the objective:
+
+    the largest load, or the sum of the largest forward load and the largest backward load.
+    """
     device_of: tuple[int, ...]
     """Device of each group."""
     replicas: tuple[tuple[int, ...], ...] = ()
-    """Sets of devices that share a stage as replicas. `device_of` has the first device of a set."""
+    """Sets of devices that share a stage.
+
+    For the groups of such a stage, `device_of` has the first device of the set.
+    """
 
     def held(self, pipeline: Pipeline) -> dict[int, int]:
-        """Return the number of micro-batches that each used device holds, by `InFlight.held_by`.
+        """Return a map from each used device to the number of micro-batches that it holds.
 
-        If several orders of the stages are possible, their memory decides, or their loads if these are bytes.
+        If several orders of the stages follow the flow, `InFlight.held_by` chooses the order that exceeds capacities
+        least (or whose largest load is least, if loads are bytes).
         """
         devices = sorted(set(self.device_of))
         on = [devices.index(device) for device in self.device_of]
@@ -185,7 +210,7 @@ class Split:
         return dict(zip(devices, pipeline.in_flight.held_by(before, excess, pipeline.stages), strict=True))
 
     def along_the_flow(self, pipeline: Pipeline, devices: Sequence[int]) -> list[int]:
-        """Return `devices`, which must be those in use, in the order in which the flow visits them."""
+        """Return `devices` in an order along the flow. They must be the devices that the split uses."""
         on = [devices.index(device) for device in self.device_of]
         before = quotient(len(devices), ((on[source], on[group]) for source, group in pipeline.arcs))
         return [devices[i] for i in topological_order(before)]

@@ -1,4 +1,4 @@
-"""The table of placers, in the order of forms, and `solve_placement`, which runs one and checks its result."""
+"""The table of placers, which search for placements, and `solve_placement`, which runs one and checks its result."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ class Placer(Solver):
     replicates: tuple[bool, ...] = (False,)
     """Supported values of `PlacementProblem.replicates`."""
     several_stages: bool = False
-    """Whether the placer makes layouts with several stages per device, and no other placements."""
+    """Whether the placer supports only problems with several stages per device.
+
+    If false, it supports only problems with one stage per device.
+    """
     judges: bool = False
-    """Whether the placer evaluates the problem's placement by hand instead of searching one."""
+    """Whether the placer evaluates `PlacementProblem.by_hand` instead of searching for a placement."""
 
     def why_not(self, problem: PlacementProblem) -> str:
         """Return why the placer does not support the problem, or an empty string if it does."""
@@ -68,20 +71,20 @@ PLACERS = Registry(
     },
     group="tessel.placers",
 )
-"""All placers by name, with those of other packages last. Command line and tests follow this table."""
+"""All placers by name, with the placers of other packages last. The command line lists them in this order."""
 
 CANCELLED = "it was cancelled before the proof"
 """The `reason` in the report of a search that the user cancelled."""
 _FEASIBILITY_S = 2.0
-"""Seconds to decide whether any placement fits, after a placer without proofs found none."""
+"""Time limit, in seconds, to decide whether any placement fits after a placer without proofs found none."""
 
 find_placer = PLACERS.find
 
 
 def default_placer(problem: PlacementProblem) -> str:
-    """Return the first placer that supports the problem, which is the one that proves most.
+    """Return the name of the first placer in the table that supports the problem.
 
-    Raises InputError if there is none.
+    It is the one that proves most. Raises InputError if no placer supports the problem.
     """
     name = next((placer.name for placer in PLACERS.values() if not placer.why_not(problem)), None)
     if name is None:
@@ -93,10 +96,10 @@ def default_placer(problem: PlacementProblem) -> str:
 def solve_placement(
     name: str, problem: PlacementProblem, config: object = None, control: Control | None = None
 ) -> PlacementReport:
-    """Search a placement with the placer called `name`, and check the result with the referee.
+    """Search for a placement with the placer called `name`, and check that the placement keeps the rules.
 
     Raises InputError if the placer is unknown or does not support the problem, if an option is out of range, or if no
-    device supports an operator. Raises RefereeError if the placer broke a rule, which is a bug of the placer.
+    device supports an operator. Raises RefereeError if the placement breaks a rule, which is a bug of the placer.
     """
     placer = find_placer(name)
     objection = placer.why_not(problem)
@@ -117,9 +120,10 @@ def solve_placement(
 
 
 def _why_none(report: PlacementReport, problem: PlacementProblem, control: Control) -> PlacementReport:
-    """Complete a report without a placement: ask the placer that proves most whether any placement exists.
+    """Return the report of a placer that found no placement, with the reason why there is none, if that can be proved.
 
-    So all placers report infeasibility alike, with the least memory and number of accelerators that would be enough.
+    The default placer decides whether any placement exists. So all placers give the same reason, and the same least
+    memory and number of accelerators that would be enough.
     """
     most = PLACERS[default_placer(problem)]
     shared = {field.name for field in fields(most.config)} & {"subgraphs", "most_ideals"}
@@ -133,7 +137,9 @@ def _why_none(report: PlacementReport, problem: PlacementProblem, control: Contr
         report,
         status=Status.INFEASIBLE,
         bound=other.bound,
-        reason=other.reason if report.relaxed_solution is None else f"{report.reason}; and none fits: {other.reason}",
+        reason=other.reason
+        if report.relaxed_solution is None
+        else f"{report.reason}; and no placement fits: {other.reason}",
         least_memory=other.least_memory,
         least_accelerators=other.least_accelerators,
     )
@@ -141,7 +147,7 @@ def _why_none(report: PlacementReport, problem: PlacementProblem, control: Contr
 
 @dataclass(frozen=True, slots=True)
 class PlacementQuestion:
-    """All inputs of a search. Equal questions have equal answers, unless a time limit stops a search."""
+    """All inputs of `solve_placement`. Equal questions give equal reports, unless a time limit stops a search."""
 
     placer: str
     problem: PlacementProblem
@@ -153,5 +159,5 @@ class PlacementQuestion:
         return find_placer(self.placer).title
 
     def solve(self, control: Control) -> PlacementReport:
-        """Run `solve_placement`."""
+        """Return the report of `solve_placement`."""
         return solve_placement(self.placer, self.problem, self.config, control)

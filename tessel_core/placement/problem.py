@@ -1,4 +1,4 @@
-"""The problem that placers solve: a graph and the devices for its operators."""
+"""The problem that placers solve: which device runs each operator of a graph."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ from tessel_core.placement.branches import branches_apart
 from tessel_core.rules import Violation, check_allowances, check_layout, check_placement
 
 _FOR_LAYOUTS = (THROUGHPUT, True, False)
-"""With several stages per device, the required objective, and values of `contiguous` and `branches_apart`."""
+"""Values of `objective`, `contiguous` and `branches_apart` that a problem with a `layout` must have."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A graph and the devices for its operators, in a pipeline with one or several stages per device.
+    """A graph, the devices for its operators, and the rules that a placement must keep.
 
-    With `contiguous`, the devices must form a chain along the flow of the forward operators. Otherwise any sets of
-    operators are allowed.
+    If `contiguous` is true, the devices must form a chain: an order in which no tensor of the forward pass goes to an
+    earlier device. Otherwise, a device may have any set of operators.
 
-    Raises InputError if an allowance names an unknown operator or device, and for combinations that are not supported.
+    Raises InputError if an allowance names an unknown operator or device, or if the combination of fields is not
+    supported.
     """
 
     graph: OperatorGraph
@@ -53,17 +54,23 @@ class PlacementProblem:
     objective: str = THROUGHPUT
     contiguous: bool = True
     branches_apart: bool = False
-    """Whether no device may have operators of two parallel branches."""
+    """Whether operators of two parallel branches must be on different devices."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
-    """Devices of each operator in a placement by hand, which the placer `expert` evaluates."""
+    """Device indices of each operator in a given placement, which the placer `expert` evaluates."""
     stages_by_hand: tuple[int, ...] | None = None
-    """Stage of each operator in a layout by hand."""
+    """Stage of each operator in the given placement, if `layout` asks for several stages per device.
+
+    Stage 0 is the first.
+    """
     layout: StageLayout | None = None
-    """Layout with several stages per device, over the accelerators in their order. None means one stage per device."""
+    """Number and order of the stages on the accelerators, if each has several stages.
+
+    None means one stage per device.
+    """
     in_flight: InFlight = USUAL
     """Rule for the number of micro-batches whose activations each stage holds in training."""
     replication: Replication | None = None
-    """Cost of replicas, if a stage may have several devices. None if each stage has one."""
+    """Cost of replicas (devices that share a stage). None if each stage has one device."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
@@ -109,17 +116,17 @@ class PlacementProblem:
 
     @cached_property
     def transfer_costs(self) -> tuple[float, ...]:
-        """For each operator, the least time for which moving its output occupies a device."""
+        """Time for which moving each operator's output over the fastest link occupies a device."""
         return self.transfers.loads(self.graph, min)
 
     @cached_property
     def has_equal_links(self) -> bool:
-        """Whether every transfer costs `transfer_costs` on all links, so that loads in a search are exact."""
+        """Whether each transfer costs the same on all links, so that loads in a search are exact."""
         return self.transfers.loads(self.graph, max) == self.transfer_costs
 
     @cached_property
     def allowed_on(self) -> tuple[frozenset[str] | None, ...]:
-        """Names of the devices on which each operator is allowed. None means all."""
+        """Names of the devices on which each operator is allowed. None means that all are allowed."""
         known = {each.operator: frozenset(each.devices) for each in self.allowances}
         return tuple(known.get(operator.name) for operator in self.graph.operators)
 
@@ -130,7 +137,7 @@ class PlacementProblem:
 
     @property
     def held(self) -> InFlight:
-        """Rule for the number of micro-batches held. If the objective is the latency, there is one micro-batch."""
+        """Rule for the number of micro-batches that a stage holds. For the latency, it is `in_flight.included`."""
         return InFlight(self.in_flight.included) if self.objective == LATENCY else self.in_flight
 
     def for_micro_batches(self, count: int) -> PlacementProblem:
@@ -138,7 +145,7 @@ class PlacementProblem:
         return replace(self, in_flight=replace(self.in_flight, micro_batches=count))
 
     def placement(self, assignment: Sequence[tuple[int, ...]], stages: Sequence[int] | None = None) -> Placement:
-        """Return the placement with the given devices, and in a layout the given stages, of each operator."""
+        """Return the placement with these devices of each operator and, in a layout, these stages."""
         return Placement(
             self.graph,
             self.devices,
@@ -150,13 +157,13 @@ class PlacementProblem:
         )
 
     def measure(self, placement: Placement) -> float:
-        """Return the value of the objective in the graph's time unit."""
+        """Return the placement's value of the objective, in the graph's time unit."""
         value = measure_placement(placement, self.objective)
         assert value is not None, "the objective of a problem fits its placements"
         return value
 
     def violations(self, placement: Placement) -> list[Violation]:
-        """Return the violations of the problem's rules."""
+        """Return the rules of the problem that the placement breaks."""
         apart = branches_apart(placement) if self.branches_apart else ()
         broken = check_placement(placement, without=self.waived_rules)
         stages = () if self.layout is None else check_layout(placement, self.layout)
@@ -164,19 +171,19 @@ class PlacementProblem:
 
     @property
     def replicates(self) -> bool:
-        """Whether a stage may have several devices."""
+        """Whether several devices may share a stage, as replicas."""
         return self.replication is not None
 
     @property
     def waived_rules(self) -> tuple[str, ...]:
-        """Rules of the referee that do not apply to this problem."""
+        """Names of the rules in `tessel_core.rules` that placements of this problem need not keep."""
         return () if self.contiguous else ("contiguous",)
 
 
 def shared_graph(graph: OperatorGraph, mesh: DeviceMesh, tensor: int) -> tuple[OperatorGraph, DeviceGroups | None]:
-    """Return the graph of one device of a tensor-parallel group, and the groups.
+    """Return the graph that one device of a tensor-parallel group runs, and the groups of `tensor` devices.
 
-    Without tensor parallelism, they are the graph itself and None. Raises InputError in the cases of `on_groups`.
+    If `tensor` is 1, return `graph` and None. Raises InputError in the cases of `on_groups`.
     """
     if tensor == 1:
         return graph, None
@@ -198,12 +205,14 @@ def placement_problem(
     replicas: ReplicaOptions | None = None,
     layout: StageLayout | None = None,
 ) -> PlacementProblem:
-    """Build the problem on a mesh, with costs derived there, or on a pool of equal devices, with the graph's costs.
+    """Build the problem on a mesh or on a pool of devices.
 
-    With `replicas`, a stage may have several devices. Pages, command line and sweeps all build the problem here. The
-    next steps are `solve_placement`, `plan_of` and `solve_schedule`.
+    On a mesh, costs are derived for its devices. On a pool of equal devices, the costs of the graph are used. With
+    `replicas`, several devices may share a stage. Pages, command line and sweeps all build the problem with this
+    function.
 
-    Raises InputError if costs cannot be derived, or if a pool gets times for several kinds of accelerators.
+    Raises InputError if costs cannot be derived, or if a graph with times for several kinds of accelerators is used on
+    a pool.
     """
     costs = costs or CostOptions()
     if isinstance(devices, DevicePool):

@@ -1,4 +1,8 @@
-"""Choice of a placement with even loads among those with the same largest load."""
+"""Choice of a placement with even loads among placements with the same largest load.
+
+A group is a set of operators that must share a device. A split gives each group a device. A chain is a contiguous
+split.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 
 _MIN_GAIN = 1e-9
-"""A move must reduce the sum of the squared loads, or the longest path, by more than this fraction."""
+"""A change must reduce the sum of the squared loads, or the longest path, by more than this fraction."""
 _MAX_ROUNDS = 10
 
 
@@ -25,9 +29,9 @@ def rebalanced(
 ) -> PlacementReport:
     """Return the report with a placement of equal objective and a smaller sum of squared loads, if one is found.
 
-    In a chain, devices exchange groups with their neighbours. Otherwise groups move one by one. If branches are kept
-    apart, operators that join them go where the longest path through the stages is short. Nothing is changed if links
-    differ, because the search does not know loads exactly then.
+    Contiguous placements change to another chain (see `evenest`). In other placements, groups move one by one. If
+    branches must be kept apart, operators that join branches then go where the longest path through the stages is
+    short. The report does not change if links differ, because the search does not know the exact loads then.
     """
     exact = problem.has_equal_links and problem.objective == THROUGHPUT
     if report.solution is None or not exact or control.stopped:
@@ -44,7 +48,7 @@ def rebalanced(
 
 
 def evenest(chains: Chains, split: Split, control: Control) -> Split | None:
-    """Return the chain of least sum of squared loads along a few orders, which include that of `split`."""
+    """Return the chain of least sum of squared loads along a few orders of the groups, including that of `split`."""
     pipeline = chains.pipeline
     stages = split.along_the_flow(pipeline, sorted(set(split.device_of)))
     stage_of = [stages.index(device) for device in split.device_of]
@@ -55,8 +59,8 @@ def evenest(chains: Chains, split: Split, control: Control) -> Split | None:
 def _joined_late(pipeline: Pipeline, split: Split, most: float) -> Split:
     """Return a split in which groups that join branches are on devices that make the longest path shorter.
 
-    The path leads through the stages. No load exceeds `most`. A stage that joins two branches starts after both, so it
-    should not contain the whole shorter branch.
+    The path leads through the stages, and its length is the sum of their loads. No load exceeds `most`. A stage that
+    joins two branches starts after both branches, so it should not contain the whole shorter branch.
     """
     moves, limit = Moves((pipeline,), split.device_of), most * (1 + SAME_SUMS)
     in_branches = {v for stretch in pipeline.branches for branch in stretch for v in branch}
@@ -77,7 +81,7 @@ def _joined_late(pipeline: Pipeline, split: Split, most: float) -> Split:
 
 
 def _longest_path(pipeline: Pipeline, moves: Moves) -> float:
-    """Return the largest sum of loads along a path of stages. Infinite if tensors would flow in a cycle."""
+    """Return the largest sum of loads along a path of stages. Infinite if tensors flow in a cycle between devices."""
     before = quotient(len(moves.devices), ((moves.on[one], moves.on[other]) for one, other in pipeline.arcs))
     order, (load,), ends = topological_order(before), moves.load, dict[int, float]()
     for device in order:
@@ -86,9 +90,9 @@ def _longest_path(pipeline: Pipeline, moves: Moves) -> float:
 
 
 def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
-    """Return the split after moving groups one by one, while that reduces the sum of squared loads.
+    """Return the split after moving groups one by one, as long as a move reduces the sum of squared loads.
 
-    No load exceeds that of `split`.
+    No load exceeds the load of `split`.
     """
     moves, limit = Moves((pipeline,), split.device_of), split.load * (1 + SAME_SUMS)
     for _ in range(_MAX_ROUNDS):
@@ -99,7 +103,7 @@ def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | Non
 
 
 def _move(moves: Moves, group: int, limit: float) -> bool:
-    """Move the group to the least loaded device for which loads become more even. Return whether there is one."""
+    """Move `group` to the least loaded device for which loads become more even. Return whether the group was moved."""
     source, (load,) = moves.on[group], moves.load
     before = sum(each * each for each in load)
     for device in sorted(moves.allowed[group], key=load.__getitem__):

@@ -1,12 +1,16 @@
-"""The dynamic program with replicated stages: each stage of a chain has one or several interchangeable devices.
+"""The dynamic program with replicated stages, each on one or several interchangeable devices.
 
-best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' within I of
-             max(best[n less r of c][I'], load of I less I' on each of r devices)
+    best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' within I of
+                 max(best[n less r of c][I'], load of I less I' on each of r devices)
 
-Each of r replicas has 1/r of the stage's times and transfers. The time to reduce its gradients is added to its work. If
-reductions overlap work, the load is the maximum of the two. [Tarnawski et al., NeurIPS 2020, extension to replication;
-Harlap et al., PipeDream, 2018, for chains] Replicas are accelerators of the same kind and capacity that allow the same
-operators. A stage on a host has no replicas.
+A group is a set of operators that must share a device. A split gives each group a device. An ideal I is a set of groups
+that contains all predecessors of its members. A class has interchangeable devices. n has the number of devices of each
+class in use. best[n][I] is the least largest load of stages with the groups of I on these devices.
+
+Each of r replicas has 1/r of the stage's times and transfers. The time to reduce the stage's gradients is added to the
+work. If reductions overlap work, the maximum of the two times counts instead. [Tarnawski et al., NeurIPS 2020,
+extension to replication; Harlap et al., PipeDream, 2018, for chains] Replicas are accelerators of the same kind and
+capacity on which the same operators are allowed. A stage on a host has no replicas.
 """
 
 from __future__ import annotations
@@ -45,12 +49,12 @@ from tessel_core.placement.shortage import devices_text, in_flight_text, least_b
 from tessel_core.placement.steps import MAX_KEPT_PAIRS, Fold, Rows, StageLoads, Steps
 
 ReductionOf = Callable[[Stage], ReductionTime]
-"""Function from a stage to the time of the reduction over its devices."""
+"""Function from a stage to the time to reduce gradients over the devices of the stage."""
 FREE = ReductionTime(0.0, 0.0)
 
 
 class ReplicaLoads(StageLoads):
-    """Loads of one replica of the stages between pairs of ideals, with the reduction of gradients."""
+    """Loads of one replica of the stages between pairs of ideals, including the time to reduce gradients."""
 
     def __init__(
         self, pipeline: Pipeline, ideals: Ideals, gradients: Floats, time: ReductionTime, *, overlapped: bool
@@ -59,7 +63,7 @@ class ReplicaLoads(StageLoads):
         self._gradients, self._time, self._overlapped = gradients, time, overlapped
 
     def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """Return the times of the stages with their reductions, shaped (targets, sources)."""
+        """Return the times of the stages with their reductions of gradients, shaped (targets, sources)."""
         work = super().work(kind, sources, targets, position)
         amount = np.subtract.outer(self._gradients[targets], self._gradients[sources])
         reduction = np.where(amount > 0, self._time.latency + amount * self._time.per_byte, 0.0)
@@ -69,9 +73,9 @@ class ReplicaLoads(StageLoads):
 class ReplicaSearch(ChainSearch):
     """A search for the chain of least largest load, with one or several devices of a class per stage.
 
-    If the memory of a stage depends on its position, a state also has the number of stages so far. A complete chain
-    always ends with the largest possible number. So a chain of fewer stages starts with a number above 0, as if it had
-    empty stages before the others.
+    The state of a chain has the number of devices of each class in use. If the memory of a stage depends on its
+    position, the state also has the number of stages so far. A complete chain always ends with the largest possible
+    number. So a chain of fewer stages starts with a number above 0, as if it had empty stages before the others.
     """
 
     def __init__(self, chains: ReplicatedChains, bits: Bits) -> None:
@@ -133,17 +137,20 @@ class ReplicatedChains(Chains):
     """The chains of a pipeline with one or several devices of a class per stage."""
 
     parts: tuple[Pipeline, ...]
-    """For r = 1, 2, …: the pipeline of one of r replicas. It does not support groups that exceed the memory."""
+    """At index r - 1, the pipeline with the costs of one of r replicas.
+
+    It does not support groups that exceed the memory.
+    """
     gradients: Floats
-    """Gradient bytes of each group."""
+    """Gradient bytes of each group, shaped (groups,)."""
     reduction: ReductionOf
     least: ReductionOf
-    """Lower bound on reductions over the same number of devices of the class."""
+    """Function from a stage to a lower bound on its reduction time, over any devices of its class."""
     overlapped: bool
 
     @cached_property
     def by_position(self) -> bool:
-        """Whether the position of a stage affects its memory, or its load if loads are bytes."""
+        """Whether the position of a stage affects the bytes that it holds, or its load if loads are bytes."""
         capacity = min(each.capacity for each in self.pipeline.classes)
         binds = self.pipeline.most_memory.sum() > capacity
         in_bytes = any(each.loads_are_bytes for each in self.pipeline.classes)
@@ -156,12 +163,15 @@ class ReplicatedChains(Chains):
 
     @cached_property
     def bound(self) -> float:
-        """Lower bound on the load, from the work spread over all devices, and from stages with only one group."""
+        """Lower bound on the largest load:
+
+        from the work spread over all devices, and from the least load of each group alone.
+        """
         return max(self.priced.average, float(self._alone.max()))
 
     @property
     def _alone(self) -> Floats:
-        """Least load of a stage with only one group and no transfers, for each group."""
+        """Least load of each group alone in a stage without transfers, shaped (groups,)."""
         least = np.full(len(self.gradients), np.inf)
         for stage in self._stages(first_only=True):
             work, time = self.parts[stage.replicas - 1].classes[stage.kind].time, self.least(stage)
@@ -171,13 +181,13 @@ class ReplicatedChains(Chains):
 
     @property
     def highest(self) -> float:
-        """Upper bound on loads: all work on one device, and the slowest reduction of all gradients."""
+        """Upper bound on the load of a stage: all work on one device, and the slowest reduction of all gradients."""
         total = float(self.gradients.sum())
         slowest = max(self.reduction(stage).seconds(total) for stage in self._stages())
         return highest_load(self.pipeline) + slowest
 
     def _stages(self, *, first_only: bool = False) -> Iterator[Stage]:
-        """Yield a stage for each class, first device, and number of devices.
+        """Yield a stage for each class, number of earlier devices, and number of replicas.
 
         With `first_only`, a stage always starts at the first device of its class.
         """
@@ -193,11 +203,11 @@ class ReplicatedChains(Chains):
 
     @property
     def largest(self) -> float:
-        """Largest time or cost."""
+        """Largest time or cost of a single group or net."""
         return largest(self.pipeline)
 
     def measured(self, split: Split) -> Split:
-        """Return the split with its load: the largest load of a stage."""
+        """Return the split with its load, which is the largest load of a stage."""
         return replace(split, load=max(map(self._load(split), sorted(set(split.device_of)))))
 
     def _load(self, split: Split) -> Callable[[int], float]:
@@ -220,7 +230,7 @@ class ReplicatedChains(Chains):
         return load
 
     def near(self, load: float, exponent: int) -> ReplicatedChains:
-        """Return the chains in units of 2^exponent, without stages of a larger load."""
+        """Return the chains with times in units of 2^exponent, without the groups that take longer than `load`."""
 
         def scaled(reduction_of: ReductionOf) -> ReductionOf:
             def scaled_time(stage: Stage) -> ReductionTime:
@@ -241,12 +251,13 @@ class ReplicatedChains(Chains):
 def solve_replicated(
     problem: PlacementProblem, most_ideals: int, without: PlacementSearch, control: Control
 ) -> PlacementReport:
-    """Search for the least largest load over all contiguous placements with one or several devices per stage.
+    """Return the report on the contiguous placement of least largest load, with one or several devices per stage.
 
-    The search counts reductions and transfers over the fastest links, which gives a bound for every placement. If that
-    does not prove its answer, the result is the best of these candidates:
+    The search counts reductions and transfers over the fastest links, which gives a bound for every placement. If the
+    split that it finds does not meet the bound, the report has the best of these placements:
 
-    - the same stages, each on few nodes;
+    - the split itself;
+    - the same stages, with the devices of each stage on few nodes;
     - a chain on the devices in their order;
     - pure data parallelism;
     - the placement of `without`, which has no replicas.
@@ -268,7 +279,7 @@ def solve_replicated(
         reason = f"there are more than {most_ideals:,} possible cuts"
     if apart:
         best = replace(best, bound=min(best.bound, chains.priced.average))
-        reason = "the search considered only replicas with the same memory and the same pins"
+        reason = "the search considered only replicas with the same memory and the same allowed operators"
     report = answer_split(problem, pipeline, best, control, reason)
     if report.status is Status.PROVED_OPTIMAL:
         return _evened(problem, chains, pipeline, report, control)
@@ -289,7 +300,7 @@ def solve_replicated(
 def _evened(
     problem: PlacementProblem, chains: ReplicatedChains, pipeline: Pipeline, report: PlacementReport, control: Control
 ) -> PlacementReport:
-    """Return the report with a nearby placement of more even loads and the same objective, if there is one."""
+    """Return the report with a placement of more even loads and the same objective, if there is one."""
     if report.solution is None or control.stopped or pipeline is not chains.pipeline:
         return report
     sets = [report.solution.assignment[members[0]] for members in pipeline.members]
@@ -302,9 +313,10 @@ def _evened(
 
 
 def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Placement:
-    """Return the placement with each stage on as few nodes as possible.
+    """Return the placement of a split, with the devices of each stage on few nodes.
 
-    Wide stages come first, each on the fullest node with enough room.
+    Stages with many devices come first. A stage gets devices of the node with the fewest free devices that are enough,
+    or of several nodes if no node has enough.
     """
     mesh, sets, place = problem.transfers.mesh, {each[0]: each for each in split.replicas}, dict[int, tuple[int, ...]]()
     for each in pipeline.classes:
@@ -328,10 +340,10 @@ def _coarsely(
 ) -> tuple[Pipeline, Best]:
     """Return a pipeline and its best split, for a problem with too many ideals.
 
-    The pipeline has fewer groups if possible.
-
-    Groups without cost are merged into neighbours. If they keep their memory, that is a restriction of the problem. If
-    they hold none, it is a relaxation. The split is proved optimal if it meets the bound of the relaxation.
+    The pipeline has fewer groups: those without cost are merged into neighbours. If merged groups keep their memory,
+    the result is a restriction of the problem. If merged groups hold no memory, the result is a
+    relaxation. A split that meets the bound of
+    the relaxation is optimal. If the known split `fine` is better, the result is `pipeline` with `fine`.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
@@ -350,7 +362,8 @@ PlacementSearch = Callable[[PlacementProblem, Control], PlacementReport]
 def all_on_all(problem: PlacementProblem) -> Placement | None:
     """Return pure data parallelism: every operator on all accelerators of the kind on which it is fastest.
 
-    The result is None if no kind supports all operators. It may exceed the memory or break other rules.
+    Return None if no kind of accelerator supports all operators. The placement may exceed the memory or break other
+    rules.
     """
     by_kind: dict[str, list[int]] = {}
     for i, device in enumerate(problem.devices):
@@ -368,7 +381,7 @@ def all_on_all(problem: PlacementProblem) -> Placement | None:
 def _chains(
     problem: PlacementProblem, pipeline: Pipeline, reduction: _Reductions, light: frozenset[int] = frozenset()
 ) -> ReplicatedChains:
-    """Build the chains with replicas. The operators `light` hold no memory."""
+    """Build the chains with replicas. Operators in `light` count as if they held no memory."""
     replication = _replication(problem)
     most = max(len(each.devices) for each in pipeline.classes if each.pays or each is pipeline.classes[0])
     parts = tuple(within_memory(_part(problem, pipeline, r, reduction.choose, light)) for r in range(1, most + 1))
@@ -384,14 +397,17 @@ def _chains(
 
 @dataclass(frozen=True)
 class _Reductions:
-    """The times of reductions in a search. `choose` selects the cost of a transfer among those of all links."""
+    """Times of reductions in a search. For transfers, `choose` selects one cost from the costs of all links."""
 
     time_of: ReductionOf
     choose: Callable[[Iterable[float]], float]
 
 
 def _least_over(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
-    """Return reductions over the fastest links of any devices, and transfers over the fastest links."""
+    """Return lower bounds:
+
+    the least reduction time over any devices of the class, and transfers over the fastest links.
+    """
     reductions = _group_reductions(problem)
 
     @cache
@@ -402,7 +418,7 @@ def _least_over(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
 
 
 def _in_order(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
-    """Return reductions over the links of consecutive devices, and transfers over the slowest links."""
+    """Return the times of reductions over consecutive devices of a class, and of transfers over the slowest links."""
     reductions = _group_reductions(problem)
 
     def time_of(stage: Stage) -> ReductionTime:
@@ -429,9 +445,9 @@ def _part(
     choose: Callable[[Iterable[float]], float],
     light: frozenset[int] = frozenset(),
 ) -> Pipeline:
-    """Return the pipeline of one of several replicas. `choose` is as in `_Reductions`.
+    """Return the pipeline with the costs of one of `replicas` replicas. `choose` is as in `_Reductions`.
 
-    The operators `light` hold no memory.
+    Operators in `light` count as if they held no memory.
     """
     holds = np.array([i not in light for i in range(len(problem.graph.operators))], dtype=np.float64)
     memory = sums_of(pipeline.members, held_bytes(problem, replicas) * holds)
@@ -446,7 +462,7 @@ def _part(
 
 
 def _are_kinds_apart(problem: PlacementProblem, pipeline: Pipeline) -> bool:
-    """Return whether devices of one kind are in several classes, so that replicas could belong to two classes."""
+    """Return whether devices of one kind are in several classes. The search never puts such devices into one stage."""
     kinds = [problem.devices[each.devices[0]].kind for each in pipeline.classes if each.pays]
     return len(set(kinds)) < len(kinds)
 
@@ -472,7 +488,7 @@ def _explained(
 
 
 def _too_large(problem: PlacementProblem, chains: ReplicatedChains) -> str:
-    """Return a clause about the first group that fits with no number of replicas, or an empty string."""
+    """Return a clause about the first group that fits on no device, with any number of replicas, or an empty string."""
     homeless = np.flatnonzero(~np.any([part.supported for part in chains.parts], axis=(0, 1)))
     if not len(homeless):
         return ""

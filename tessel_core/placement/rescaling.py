@@ -1,4 +1,8 @@
-"""Rescaling of costs, because sums and differences of floats are accurate only for numbers of similar magnitude."""
+"""Rescaling of costs, because sums and differences of floats are accurate only for numbers of similar magnitude.
+
+A group is a set of operators that must share a device. A split gives each group a device. A net is a tensor, with the
+groups of its producer and consumers.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ from tessel_core.placement.moves import measured
 from tessel_core.placement.pipeline import Best, DeviceClass, Pipeline, Split
 
 _MAX_RATIO = 2.0**12
-"""If a time or cost is larger than a load by more than this factor, differences of sums have large rounding errors."""
+"""If a time or cost is more than this many times a load, differences of sums have large rounding errors."""
 _MIN_LOAD = 2.0**-900
 """Smallest load for which products and quotients keep all digits of floats."""
 
 Search = Callable[[Pipeline, Split | None], Best]
-"""Function from a pipeline and a known split (or None) to the best split."""
+"""Function from a pipeline and a known split (or None) to the best split of groups over devices."""
 
 
 class Scalable(Protocol):
@@ -26,13 +30,13 @@ class Scalable(Protocol):
 
     @property
     def largest(self) -> float:
-        """Largest time or cost."""
+        """Largest time or cost of a single group or net."""
 
     def measured(self, split: Split) -> Split:
-        """Return the split with its load, computed without differences."""
+        """Return the split with its load, summed anew from times and costs."""
 
     def near(self, load: float, exponent: int) -> Self:
-        """Return the problem in units of 2^exponent. Times that only splits of a larger load can have are left out."""
+        """Return the problem in units of 2^exponent, without times that splits with a load up to `load` cannot have."""
 
 
 Problem = TypeVar("Problem", bound=Scalable)
@@ -57,14 +61,14 @@ class _Whole:
 
 
 def rescaled_search(pipeline: Pipeline, objective: str, known: Split | None, search: Search) -> Best:
-    """Run `rescaled` for the splits of a pipeline."""
+    """Return the result of `rescaled` for the splits of a pipeline."""
     return rescaled(_Whole(pipeline, objective), known, lambda whole, start: search(whole.pipeline, start))
 
 
 def rescaled(problem: Problem, known: Split | None, search: Callable[[Problem, Split | None], Best]) -> Best:
-    """Run `search`, and again in units near its load if there are far larger times or costs.
+    """Return the result of `search`, repeated in units near the load if some time or cost is far above the load.
 
-    The second search leaves out only worse splits, so its bound holds for all.
+    The second search leaves out only splits that are worse than the first result, so its bound holds for all splits.
     """
     best = search(problem, known)
     if best.split is None:
@@ -81,15 +85,16 @@ def rescaled(problem: Problem, known: Split | None, search: Callable[[Problem, S
 
 
 def largest(pipeline: Pipeline) -> float:
-    """Return the largest finite time or cost."""
+    """Return the largest finite time of a group, or cost of a net."""
     times = (float(each.time[np.isfinite(each.time)].max(initial=0.0)) for each in pipeline.classes)
     return max(*times, *(net.cost for net in pipeline.nets), 0.0)
 
 
 def near(pipeline: Pipeline, load: float, exponent: int) -> Pipeline:
-    """Return the pipeline in units of 2^exponent, without times above `load`, which better splits cannot have.
+    """Return the pipeline with times in units of 2^exponent. Groups that take longer than `load` become unsupported.
 
-    A better split cannot cut a net that costs more than that, so costs are capped at twice the load.
+    Costs of nets are capped at twice `load`, because a split with a load of at most `load` cannot cut a net that costs
+    more.
     """
 
     def scaled(cost: float) -> float:

@@ -1,4 +1,8 @@
-"""Reasons why no placement exists, and the memory or number of accelerators that would be enough."""
+"""Reasons why no placement exists, and the memory or number of accelerators that would be enough.
+
+A group is a set of operators that must share a device. A split gives each group a device. An operator is pinned to a
+device if it is only allowed there.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,14 @@ from tessel_core.rules.placement_referee import with_rounding
 _MAX_NAMES = 5
 
 Search = Callable[[Pipeline], Best]
-"""Function from a pipeline to the split of least largest load."""
+"""Function from a pipeline to the split of its groups over devices with the least largest load."""
 
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> PlacementReport:
-    """Return the report on a problem without a placement: the reason, and the least that would be enough if known."""
+    """Return the report on a problem without a placement. `search` finds the best split of a pipeline.
+
+    The report has the reason, and the least memory and number of accelerators that would be enough, if known.
+    """
     held = search(of_memory(problem, pipeline))
     least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
     if not any(device.memory_capacity is not None for device in problem.accelerators):
@@ -49,7 +56,10 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
 
 
 def least_bytes(held: float, bound: float) -> int | None:
-    """Return the least integer capacity in bytes that is enough for `held` bytes. None if `bound` does not prove it."""
+    """Return the least integer capacity, in bytes, that is enough for `held` bytes.
+
+    Return None if the lower bound `bound` does not prove that it is the least.
+    """
     least = math.floor(held)
     while with_rounding(least) < held:
         least += 1
@@ -64,14 +74,20 @@ def _named(operators: Sequence[Operator]) -> str:
 
 
 def pins(problem: PlacementProblem) -> str:
-    """Return a clause about the operators with allowances, which may be the reason. Empty if there are none."""
+    """Return a clause about operators with allowances, which may be why nothing fits.
+
+    Empty if there are no allowances.
+    """
     graph = problem.graph
     operators = [graph.operators[graph.operator_index(each.operator)] for each in problem.allowances]
     return f" with {_named(operators)} only on allowed devices" if operators else ""
 
 
 def too_large(problem: PlacementProblem, members: Sequence[int], held: float, device: PlacementDevice) -> str:
-    """Return a clause about operators that must share a device and exceed the memory of the largest one, `device`."""
+    """Return a clause about operators that must share a device and exceed the memory of `device`.
+
+    `device` has the most memory of the devices that support the operators.
+    """
     name = problem.graph.operators[members[0]].name
     beside = "" if len(members) == 1 else ", with the operators that must share its device,"
     who = device.name if problem.allowances or device.is_host else "an accelerator"
@@ -85,7 +101,7 @@ def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str
 
 
 def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
-    """Return a clause about the first device without memory for the operators pinned to it, or an empty string."""
+    """Return a clause about the first device that lacks memory for the operators pinned to it, or an empty string."""
     pinned = [any(problem.allowed_on[i] is not None for i in members) for members in pipeline.members]
     for each, supported in zip(pipeline.classes, pipeline.supported, strict=True):
         alone = np.flatnonzero(supported & (pipeline.supported.sum(axis=0) == 1) & pinned)
@@ -102,7 +118,7 @@ def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
 
 
 def in_flight_text(problem: PlacementProblem) -> str:
-    """Return a clause about the micro-batches in flight, or an empty string if stages hold one."""
+    """Return a clause about the micro-batches in flight, or an empty string if each stage holds only one."""
     rule = problem.held
     if not any(problem.graph.kept_bytes) or rule.held_at(len(problem.devices)) == 1:
         return ""
@@ -122,10 +138,11 @@ def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
 
 
 def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | None:
-    """Return the least number of accelerators with room for all operators, by doubling and bisection.
+    """Return the least number of accelerators that can hold all operators, by doubling and bisection.
 
-    The result is None if more accelerators may need more memory each. That is so for placements that are not
-    contiguous, where each device holds one micro-batch per device.
+    Return None if the search does not prove the number. Return None also if more accelerators may need more memory
+    each. That is possible in non-contiguous placements, where each device holds one micro-batch per device of the
+    problem.
     """
     counts_devices = not problem.contiguous and problem.held.by_position and any(problem.graph.kept_bytes)
     if counts_devices or len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:
@@ -162,7 +179,7 @@ def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | No
 
 
 def of_memory(problem: PlacementProblem, pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline in which loads are bytes held on accelerators with limited memory.
+    """Return the pipeline in which the load of an accelerator with limited memory is the bytes that it holds.
 
     Other devices have no load. Hosts keep their capacities.
     """

@@ -1,4 +1,8 @@
-"""The CP-SAT model of a split. It assigns groups of operators to devices, or to positions in a chain of devices."""
+"""The CP-SAT model of a split, which gives each group a device, or a position in a chain of devices.
+
+A group is a set of operators that must share a device. A net is a tensor, with the groups of its producer and
+consumers. A class has interchangeable devices. The objective is a sum over parts (see `Pipeline.parts`).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,12 @@ _MAX_MEMORY_UNITS = 2**53
 
 
 class Resolution(Enum):
-    """Size of a model's units. Times are rounded down, so a bound is too low by at most (groups + nets) units.
+    """Size of a model's integer units. Times are rounded down, so a bound is too low by at most (groups + nets) units.
 
-    CP-SAT can presolve all models but FINE ones. In COARSE units it raises bounds in few steps (BERT-24: 17.70 instead
-    of 15.35 in the same time). Bytes of FINE models are rounded up. The capacity has an allowance that compensates for
-    this. Bytes of other models are rounded down, so a solution may not fit in memory, but bounds are valid.
+    CP-SAT can presolve all models but FINE ones. COARSE units let CP-SAT raise the bound in few steps: for BERT-24, to
+    17.70 instead of 15.35 in the same time. In FINE models, bytes are rounded up, and an allowance in the capacity
+    compensates for this. In other models, bytes are rounded down. Their bounds are valid, but their solutions may not
+    fit in memory.
     """
 
     FINE = "fine, only rounding errors are lost"
@@ -35,7 +40,10 @@ class Resolution(Enum):
     COARSE = "some thousand units in the objective"
 
     def units(self, parts: Sequence[Pipeline], upper: float) -> int:
-        """Return the number of units in an upper bound on the objective, and in a capacity."""
+        """Return the number of integer units in `upper`, an upper bound on the objective.
+
+        Except in FINE models, capacities have as many units.
+        """
         if self is Resolution.PRESOLVED:
             most = LARGEST_SUM / (2 + max(_terms(part, upper) for part in parts))
             return max(_COARSE_UNITS, 1 << int(math.log2(most)))
@@ -43,7 +51,10 @@ class Resolution(Enum):
 
 
 def _terms(part: Pipeline, upper: float) -> float:
-    """Return the largest sum of the terms of a load as a share of `upper`, or of memory as a share of the capacity."""
+    """Return the largest possible sum of terms: of a load as a multiple of `upper`, of memory of the capacity.
+
+    Each time and cost is capped at `upper`.
+    """
     unit = max(upper, 1e-300)
     costs = sum(min(net.cost / unit, 1.0) for net in part.nets)
     most = [part.time_at(kind, part.stages) for kind in range(len(part.classes))]
@@ -60,21 +71,25 @@ class Solved(NamedTuple):
     """Device of each group. None if no split was found."""
     bound: float
     seconds: float
-    """Time that the solve took, as repeatable solves count it."""
+    """Seconds of the solve, as `Answer.counted_seconds` counts them."""
 
 
 class SplitModel:
-    """A model that assigns groups to seats. A seat is a device, or with `contiguous` a position in the chain.
+    """A model that assigns groups to seats.
+
+    A seat is a device or, with `contiguous`, a position in the chain of devices.
 
     on[v, s]        group v is at seat s
-    takes[s, c]     a device of class c is at seat s
-    uses[v, s, c]   both
-    prefix[v, s]    v is at s or an earlier seat
-    cut[e, s]       the device at s has some but not all groups of net e, and pays for that
-    largest[i]      largest load in part i; the sum of these is minimised
-    taken[v, s]     with `ordered`: one of the groups 0 … v is at s
+    takes[s, c]     a device of class c takes seat s
+    uses[v, s, c]   group v is at seat s, and a device of class c takes seat s
+    prefix[v, s]    group v is at seat s or an earlier seat
+    touch[e, s]     at least one group of net e is at seat s
+    hold[e, s]      all groups of net e are at seat s
+    cut[e, s]       some but not all groups of net e are at seat s, and its device pays for transfers
+    largest[i]      largest load in part i of the objective; the sum of these loads is minimised
+    taken[v, s]     with `ordered`: at least one of the groups 0 … v is at seat s
 
-    `ordered` breaks the symmetry between equal devices. Whether that helps depends on the graph (measured).
+    `ordered` breaks the symmetry between equal devices. Measurements show that this helps on some graphs only.
     """
 
     def __init__(
@@ -89,7 +104,7 @@ class SplitModel:
     ) -> None:
         """Build the model. `upper` is an upper bound on the least objective.
 
-        If `control` stops meanwhile, the model is incomplete and must not be solved.
+        If `control` stops during the construction, the model is incomplete and must not be solved.
         """
         self._parts, self._contiguous, self._control = parts, contiguous, control
         self._pipeline = parts[0]
@@ -124,14 +139,14 @@ class SplitModel:
         self._model.minimize(sum(self._largest))
 
     def _seats(self) -> list[tuple[int, ...]]:
-        """Return the possible classes of each seat."""
+        """Return the device classes that may take each seat."""
         classes = list(enumerate(self._pipeline.classes))
         if not self._contiguous:
             return [(c,) for c, each in classes for _ in each.devices]
         return [tuple(c for c, _ in classes)] * sum(len(each.devices) for _, each in classes)
 
     def _while_asked(self, numbers: range) -> Iterator[int]:
-        """Yield the numbers until the search is cancelled, because thousands of groups take seconds."""
+        """Yield `numbers`, but end when `control` stops, because models with many groups take seconds to build."""
         return takewhile(lambda _: not self._control.stopped, numbers)
 
     def _units(self, value: float) -> int:
@@ -149,7 +164,10 @@ class SplitModel:
             self._model.add(sum(taken) == len(each.devices))
 
     def _one_seat_per_group(self) -> None:
-        """sum over supporting s, c of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on = sum over c of uses."""
+        """For each v: sum over s, c of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on[v, s] = sum over c of uses.
+
+        uses[v, s, c] exists only if devices of class c support group v.
+        """
         for v in self._while_asked(self._groups):
             for s, classes in enumerate(self._classes_at):
                 supporting = [c for c in classes if np.isfinite(self._pipeline.classes[c].time[v])]
@@ -174,7 +192,7 @@ class SplitModel:
                         self._model.add_implication(self._on[branch[v], s], literal)
 
     def _prefixes(self) -> None:
-        """prefix[v, s] = on[v, 0] + ... + on[v, s], and prefix[v, s] => prefix[u, s] for u before v: ideals."""
+        """prefix[v, s] = on[v, 0] + ... + on[v, s], and prefix[v, s] => prefix[u, s] for each predecessor u of v."""
         for v in self._while_asked(self._groups):
             before: Var | int = 0
             for s in range(len(self._classes_at) - 1):
@@ -185,7 +203,7 @@ class SplitModel:
                     self._model.add_implication(here, self._prefix[u, s])
 
     def _equal_devices_in_order(self) -> None:
-        """Equal devices are used in the order of their first groups, which loses no split up to renaming.
+        """Equal devices are used in the order of their first groups. Any split does so after renaming equal devices.
 
         taken[v, s] => on[0, s] or ... or on[v, s]; on[v, s + 1] => taken[v - 1, s]
         """
@@ -199,7 +217,7 @@ class SplitModel:
                 self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
 
     def _memory(self) -> None:
-        """sum over v of memory[v, s] * uses[v, s, c] <= capacity[c], unless all groups fit."""
+        """sum over v of memory[v, s] * uses[v, s, c] <= capacity[c] for each s and c, unless all groups fit."""
         rounded = math.ceil if self._resolution is Resolution.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
             if self._pipeline.most_memory.sum() <= each.capacity:
@@ -213,11 +231,14 @@ class SplitModel:
                     self._model.add(cp_model.LinearExpr.sum(held) <= limit)
 
     def _position(self, seat: int) -> int:
-        """Return the position of a seat from the end. Empty seats can come first, so no position is too large."""
+        """Return the position of a seat, counted from the end, where the last seat has position 1.
+
+        In some equally good solution, empty seats come first, so no position is counted too large.
+        """
         return len(self._classes_at) - seat
 
     def _units_of_memory(self, capacity: float) -> int:
-        """Return the number of units in a capacity: as many as sums allow in a FINE model."""
+        """Return the number of integer units in a capacity. A FINE model has as many units as sums allow."""
         if self._resolution is not Resolution.FINE:
             return self._in_upper
         return int(_MAX_MEMORY_UNITS / max(1.0, float(self._pipeline.most_memory.sum()) / max(capacity, 1e-300)))
@@ -244,7 +265,7 @@ class SplitModel:
                 self._model.add(cut + sum(free) >= touch - hold)
 
     def _loads(self) -> None:
-        """sum of time[c, s][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], with times of part i."""
+        """sum of time[c, s][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i] for each seat s, part i."""
         for part, largest in zip(self._parts, self._largest, strict=True):
             times = {
                 (c, s): [self._units(t) if np.isfinite(t) else 0 for t in part.time_at(c, self._position(s))]
@@ -261,13 +282,13 @@ class SplitModel:
                 self._model.add(cp_model.LinearExpr.sum(each) <= largest)
 
     def bound_from_below(self, bounds: Sequence[float], total: float) -> None:
-        """Add lower bounds: `bounds` on the largest load in each part of the objective, `total` on the sum of these."""
+        """Add lower bounds on the largest load in each part of the objective (`bounds`) and on their sum (`total`)."""
         for largest, bound in zip(self._largest, bounds, strict=True):
             self._model.add(largest >= self._low(bound))
         self._model.add(sum(self._largest) >= self._low(total))
 
     def _low(self, bound: float) -> int:
-        """Convert a bound to units, minus the most that rounding down the terms of a load may lose."""
+        """Convert a bound to units, and subtract the largest possible rounding error of a load."""
         return max(0, self._units(bound) - self._slack)
 
     def hint(self, split: Split) -> None:
@@ -293,10 +314,10 @@ class SplitModel:
             yield var, s in seats[e] and len(seats[e]) > 1 and self._pipeline.classes[class_at[s]].pays
 
     def _seat_of(self, split: Split) -> dict[int, int]:
-        """Return the seat of each device.
+        """Return the seat of each device in the hint.
 
         In a contiguous split, unused devices come first, and the others follow the flow. In other splits, the devices
-        of a class sit in the order of their first groups.
+        of a class take its seats in the order of their first groups.
         """
         used = list(dict.fromkeys(split.device_of))
         devices = [device for each in self._pipeline.classes for device in each.devices]
@@ -310,7 +331,7 @@ class SplitModel:
         return {device: seat for seat, device in enumerate(devices)}
 
     def solve(self, effort: Effort, report: Callable[[float, float], None] = lambda load, bound: None) -> Solved:
-        """Solve the model. `report` is called with (load, bound) for each solution."""
+        """Solve the model within `effort`. Call `report` with (objective, bound) for each solution."""
         unit = self._unit
 
         def on_solution(load: int, bound: float) -> None:

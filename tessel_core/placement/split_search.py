@@ -1,4 +1,8 @@
-"""Search for the best split of groups: phases of CP-SAT models, bounds, and a search over any sets."""
+"""Search for the best split by CP-SAT models, bounds, and annealing.
+
+A group is a set of operators that must share a device. A split gives each group a device. A chain is a contiguous
+split, whose stages follow the flow. Otherwise, a device may have any set of groups.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from tessel_core.placement.any_sets import AnySetSearch
 
 _PROVERS = ("objective_lb_search", "max_lp", "lb_tree_search", "default_lp")
-"""CP-SAT's subsolvers that raise the bound, the best first (measured on the published inputs)."""
+"""CP-SAT's subsolvers that raise the bound, from the best on (measured on the published inputs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +50,25 @@ _ANY_SETS = (
     _Phase("proving", 0.5, Resolution.PRESOLVED),
     _PROVING,
 )
-"""The phases for chains and for any sets.
+"""Phases of the search for chains, and of the search for any sets of groups per device.
 
-The first split of a chain is often the best, which only FINE models prove.
+For chains, the first split is often the best, and only models with `Resolution.FINE` can prove that.
 """
 
 
 def best_split(
     pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, effort: Effort, control: Control
 ) -> Best:
-    """Return the split of least load, starting from `start`. It is complete if it is proved or there is no split.
+    """Return the split of least objective, starting from the known split `start`.
 
-    The first phase is short, which is enough for easy problems.
+    The result is complete if the split is proved optimal or if no split exists. The first phase is short, which is
+    enough for easy problems.
     """
     return _SplitSearch(pipeline, objective, contiguous, start, effort, control).run()
 
 
 class _SplitSearch:
-    """The best split and bound so far, which the phases improve one after another."""
+    """The best split and the lower bound so far, which the phases improve one after another."""
 
     def __init__(
         self,
@@ -83,7 +88,7 @@ class _SplitSearch:
         self._raised = False
 
     def run(self) -> Best:
-        """Run the phases until the split is proved or time ends. Return the best split and bound."""
+        """Run the phases until the split is proved optimal or time ends. Return the best split and the bound."""
         left = self._effort.seconds
         for number, phase in enumerate(_CHAINS if self._contiguous else _ANY_SETS):
             self._raise_bounds()
@@ -102,7 +107,7 @@ class _SplitSearch:
         return replace(self._best, complete=self._best.complete or self._best.is_optimal)
 
     def _raise_bounds(self) -> None:
-        """Once a split is known, raise the bounds by the methods that need one."""
+        """Raise the bounds by the methods that need a known split, once there is one. Later calls do nothing."""
         if self._best.split is None or self._raised:
             return
         upper, self._raised = self._best.split.load, True
@@ -112,7 +117,7 @@ class _SplitSearch:
         self._best = replace(self._best, bound=min(max(self._best.bound, sum(self._bounds)), upper))
 
     def _search(self, seconds: float) -> float:
-        """Continue the search over any sets. Return the seconds that it took."""
+        """Continue the search over any sets of groups per device. Return the seconds that it took."""
         from tessel_core.placement.any_sets import AnySetSearch  # imported here: numba takes half a second to load
 
         if self._best.split is None:
@@ -125,7 +130,7 @@ class _SplitSearch:
         return took
 
     def _ask(self, phase: _Phase, resolution: Resolution, effort: Effort) -> None:
-        """Solve one CP-SAT model."""
+        """Solve the CP-SAT model of a phase, and update the best split and the bound."""
         known = self._best.split
         model = SplitModel(
             self._parts,
@@ -150,7 +155,7 @@ class _SplitSearch:
         if verdict in (Verdict.IMPOSSIBLE, Verdict.PROVED):
             self._settled.add(resolution)
         if verdict is Verdict.IMPOSSIBLE:
-            # The model can exclude a known split only if that exceeds a capacity by a rounding error.
+            # The model can exclude a known split only if the split exceeds a capacity by a rounding error.
             self._best = replace(self._best, complete=known is None)
             return
         best = known

@@ -1,4 +1,10 @@
-"""Stages of a chain: loads between pairs of ideals, and all pairs with a load below a limit."""
+"""Stages between pairs of ideals: their loads, and all stages with a load below a limit.
+
+A group is a set of operators that must share a device. An ideal is a set of groups that contains all predecessors of
+its members. A chain is a sequence of growing ideals. The stage from a source ideal I' to a target ideal I has the
+groups of I that are not in I'. The position of a stage counts from the end of the chain, where the last stage has
+position 1. A net is a tensor, with the groups of its producer and consumers. A class has interchangeable devices.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +20,17 @@ from tessel_core.placement.ideals import SMALL_PRODUCT, Ideals, bit_set
 from tessel_core.placement.pipeline import Floats, Pipeline
 
 Rows = NDArray[np.int64]
-"""Row numbers of ideals."""
+"""Row numbers of ideals in the arrays of `Ideals`."""
 Fold = Callable[[Floats, Floats], Floats]
-"""Function that combines the loads so far with the load of one more stage."""
+"""Function from the value of a chain and the load of one more stage to the value of the longer chain."""
 _ROWS_PER_BLOCK = 64
-"""Number of target ideals per block, so that the block of pairs fits in the processor's cache."""
+"""Number of target ideals per block, so that the block of pairs (target, source) fits in the processor's cache."""
 MAX_KEPT_PAIRS = 12_000_000
-"""Largest number of pairs that are kept for reuse, of 12 bytes each. Other pairs are computed again."""
+"""Largest number of stages that are kept for reuse, of 12 bytes each. Other stages are computed again."""
 
 
 class StageLoads:
-    """Loads of the stages between pairs of ideals (target I less source I'), shaped (targets, sources)."""
+    """Computes the times, memory and transfers of the stages from source ideals to target ideals."""
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals) -> None:
         self._pipeline, self._ideals = pipeline, ideals
@@ -34,8 +40,8 @@ class StageLoads:
     def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
         """Return the times on a device of class `kind` at `position` from the end, shaped (targets, sources).
 
-        They are infinite if the class does not support a group, if memory does not fit, or if branches that must be
-        kept apart meet.
+        A time is infinite if the class does not support a group of the stage, if the stage does not fit in memory, or
+        if the stage has groups of two branches that must be kept apart.
         """
         each, ideals = self._classes[kind], self._ideals
         memory, done = self.held(position), self.done(kind, position)
@@ -50,18 +56,21 @@ class StageLoads:
         return time
 
     def held(self, position: int) -> Floats:
-        """Return the bytes of each ideal's groups in a stage at `position` from the end."""
+        """Return the bytes of each ideal's groups, if they are in a stage at `position` from the end."""
         further = self._pipeline.further_at(position)
         return self._ideals.memory + further * self._ideals.kept if further else self._ideals.memory
 
     def done(self, kind: int, position: int) -> Floats:
-        """Return the time of each ideal's groups on a device of class `kind` at `position` from the end."""
+        """Return the time of each ideal's groups on class `kind`.
+
+        If loads are bytes: their bytes at `position` from the end.
+        """
         further = self._pipeline.further_at(position) if self._classes[kind].loads_are_bytes else 0
         time: Floats = self._ideals.time[kind]
         return time + further * self._ideals.kept if further else time
 
     def leaves(self, sources: Rows, targets: Rows) -> NDArray[np.bool_]:
-        """Return whether the source is not a subset of the target, shaped (targets, sources)."""
+        """Return whether each source is not a subset of each target, shaped (targets, sources)."""
         inner, outer = self._ideals.bits[sources], self._ideals.bits[targets]
         leaves = np.zeros((len(targets), len(sources)), dtype=bool)
         anywhere, everywhere = np.bitwise_or.reduce(inner, axis=0), np.bitwise_and.reduce(outer, axis=0)
@@ -72,11 +81,12 @@ class StageLoads:
     def transfers(self, sources: Rows, targets: Rows) -> Floats:
         """Return the cost of the transfers of each stage, shaped (targets, sources).
 
-        cut(I) + cut(I') - sum over nets that both cut of cost * (1 + [the net has no group in I less I'])
+            cut(I) + cut(I') - sum over nets that both cut of cost * (1 + [the net has no group in I less I'])
 
-        The stage cuts each net that only one of the ideals cuts. A net that both cut is counted twice. The stage cuts
-        it if it has a group of the net, that is, unless both ideals have the same number of the net's groups. The cost
-        is meaningless if I' is not a subset of I.
+        I is the target and I' the source. An ideal cuts a net if the net has groups inside and outside the ideal, and
+        cut(I) is the cost of these nets. The stage pays for each net that only one of the ideals cuts. The sum counts a
+        net twice if both ideals cut it. The stage pays for it once if the stage has a group of the net, and not at all
+        if both ideals have the same number of the net's groups. The cost is meaningless if I' is not a subset of I.
         """
         ideals = self._ideals
         total: Floats = np.add.outer(ideals.cut[targets], ideals.cut[sources])
@@ -99,7 +109,7 @@ class StageLoads:
         return total
 
     def _cut_somewhere(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return the nets that some of the ideals cut, as a bit set."""
+        """Return the nets that at least one of the ideals `rows` cuts, as a bit set."""
         nets: NDArray[np.uint64] = np.bitwise_or.reduce(self._ideals.cut_nets[rows], axis=0)
         return nets
 
@@ -122,21 +132,25 @@ def _subtract_product(total: Floats, left: Floats, right: Floats) -> None:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Stages that end at a block of targets, in order of their targets."""
+    """Stages that end at a block of targets, sorted by target.
+
+    Ideals are given as positions in the `rows` of `Steps`.
+    """
 
     target: NDArray[np.int64]
-    """Positions of the targets with at least one stage."""
+    """Targets with at least one stage."""
     first: NDArray[np.int64]
-    """Index of each target's first stage in the columns below."""
+    """For each target, the index of its first stage in `source` and `load`."""
     source: NDArray[np.int32]
     load: Floats
 
 
 class Steps:
-    """The stages between the ideals `rows`, which are in order of their work. Positions in `rows` stand for ideals.
+    """The stages between the ideals `rows`, which are sorted by work.
 
-    At first, each call computes the stages that it needs, which is cheap if few ideals are within reach. Once calls
-    have computed more pairs than there are in total, every stage is computed once and kept.
+    Methods identify an ideal by its position in `rows`. At first, each call computes the stages that it needs, which is
+    cheap if few stages have a load below the limit. Once calls have computed more stages than there are in
+    total, every stage is computed once and kept.
     """
 
     def __init__(
@@ -160,9 +174,10 @@ class Steps:
         self._until_all = sum(int((end - first).sum()) for first, end in windows)
 
     def after(self, kind: int, position: int, so_far: Floats, wanted: NDArray[np.bool_], control: Control) -> Floats:
-        """Return the least fold for each wanted row if the last stage is on class `kind` at `position` from the end.
+        """Return, for each wanted target, the least value of a chain that ends there with a stage on class `kind`.
 
-        `so_far` has the least fold for each row without that stage. Rows that are not wanted have infinity.
+        That stage is at `position` from the end. `so_far` has the least value of a chain to each ideal without that
+        stage. Values of targets that are not wanted are meaningless.
         """
         folds = np.full(len(self._rows), np.inf)
         sources = np.flatnonzero(np.isfinite(so_far))
@@ -193,9 +208,9 @@ class Steps:
         return np.asarray(self.fold(so_far[near], load).min(axis=1))
 
     def sources_of(self, kind: int, position: int, row: int) -> tuple[NDArray[np.int32], Floats]:
-        """Return the rows at which a stage that ends at `row` may start, and the loads of these stages.
+        """Return the sources of the stages that end at the ideal `row`, and the loads of these stages.
 
-        The stages are at `position` from the end.
+        The stages are at `position` from the end. `row` and the sources are positions in `rows`.
         """
         pairs = self._pairs(kind, row - row % _ROWS_PER_BLOCK)
         at = int(np.searchsorted(pairs.target, row))
@@ -205,9 +220,10 @@ class Steps:
         return pairs.source[pairs.first[at] : end], self._at(kind, position, pairs)[pairs.first[at] : end]
 
     def _at(self, kind: int, position: int, pairs: _Pairs) -> Floats:
-        """Return the loads of the pairs at `position` from the end. Infinite if they do not fit there.
+        """Return the loads of the stages `pairs` on class `kind` at `position` from the end.
 
-        The pairs were computed for the last position, where memory is least.
+        They are infinite if a stage does not fit in memory there. `pairs` was computed for the last position, where
+        stages hold least.
         """
         if not self._pipeline.further_at(position):
             return pairs.load
@@ -237,9 +253,9 @@ class Steps:
         return found
 
     def _window(self, kind: int, sources: Rows, targets: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return two positions for each target: its possible sources are from the first on and before the second.
+        """Return the range of possible sources of each target: the first source, and the end (excluded).
 
-        The limit on the load also limits the work.
+        A stage with a load below the limit has limited work, and ideals are sorted by work.
         """
         slack = 1e-9 * (self._limit + float(self._ideals.work[-1]))
         done, wanted = self._ideals.work[sources], self._ideals.work[targets]
@@ -247,9 +263,9 @@ class Steps:
         return first, np.searchsorted(done, wanted + slack, side="right")
 
     def _loads(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """Return the loads on a device of class `kind` at `position` from the end, shaped (targets, sources).
+        """Return the loads of stages on class `kind` at `position` from the end, shaped (targets, sources).
 
-        They are infinite from the limit on, and if there is no such stage.
+        They are infinite if the time alone reaches the limit, or if the source is not a subset of the target.
         """
         load = self._stages.work(kind, sources, targets, position)
         load[load >= self._limit] = np.inf

@@ -1,4 +1,4 @@
-"""Networks on tensor-parallel groups of devices: the graph of one member, with the times of collectives."""
+"""Networks on tensor-parallel groups of devices: the graph of one device, with the times of collectives."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tessel_core.networks.graphs.spec import LAYERS, OPERATORS, GraphSpec
 from tessel_core.networks.graphs.table import build_graph, network_of
 
 _PATTERNS = {"all_reduce": (ALL_REDUCE, 2.0), "all_gather": (ALL_GATHER, 1.0)}
-"""Collective of each kind of operator, and how often each byte leaves a device."""
+"""For each kind of operator: its collective, and how many times (size - 1) / size of the tensor a device sends."""
 
 
 @lru_cache(maxsize=8)
 def on_groups(graph: OperatorGraph, mesh: DeviceMesh, size: int) -> tuple[OperatorGraph, DeviceGroups]:
-    """Return the graph of one device of a group of `size`, with times on the groups of the mesh, and the groups.
+    """Return the graph that one device of a tensor-parallel group runs, and the groups of `size` devices of the mesh.
 
-    A collective runs over the links between the group's members, as in a simulation. Groups with different links count
-    as different kinds.
+    The graph has times for each kind of group. A collective runs over the links between the devices of a group, as in a
+    simulation. Groups with different links are of different kinds.
 
     Raises InputError if the graph is tensor parallel already, if it was not built from a network, if `size` does not
     divide the network's sizes, and in the cases of `DeviceGroups`.
@@ -49,7 +49,7 @@ def _network_of(graph: OperatorGraph) -> tuple[str, GraphSpec]:
 
 
 def _wired(groups: DeviceGroups) -> tuple[DeviceGroups, dict[str, int]]:
-    """Return the groups with their kinds, and for each kind the index of one of its groups."""
+    """Return the groups with their kinds, and a map from each kind to the index of one of its groups."""
     kinds, alike = list[str](), dict[tuple[str, Wires], str]()
     first = dict[str, int]()
     for group, members in enumerate(groups.members):
@@ -61,7 +61,10 @@ def _wired(groups: DeviceGroups) -> tuple[DeviceGroups, dict[str, int]]:
 
 
 def _on_kinds(operator: Operator, groups: DeviceGroups, kinds: dict[str, int]) -> Operator:
-    """Return the operator with its time on each kind of group. `kinds` maps a kind to one of its groups."""
+    """Return the operator with its time on each kind of group.
+
+    `kinds` maps each kind to the index of one of its groups.
+    """
 
     def seconds(group: int) -> float | None:
         members = groups.members[group]

@@ -1,6 +1,7 @@
-"""Local search [Tarnawski et al., NeurIPS 2020].
+"""Local search from random splits [Tarnawski et al., NeurIPS 2020].
 
-Each random split is improved by the best single move until no move helps.
+A group is a set of operators that must share a device. A split gives each group a device. Each random split is improved
+by the best move of a single group, until no move helps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 
 _MAX_RATIO = 1 - 1e-12
-"""A move is an improvement if new / old objective is below this, so that rounding errors do not count."""
+"""A move is an improvement only if the new objective is below this fraction of the old, to ignore rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class LocalSearchConfig:
 
 
 def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control) -> PlacementReport:
-    """Return the best local optimum of all restarts. Splits that exceed a capacity are worse than all others."""
+    """Return the report on the best local optimum of all restarts.
+
+    Splits that exceed a capacity are worse than all splits that do not.
+    """
     search, choose = control.part(config.time_limit), random.Random(config.seed)
     pipeline = pipeline_of(problem)
     parts = pipeline.parts(problem.objective)
@@ -52,9 +56,9 @@ def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control
 
 
 def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves:
-    """Make the best single move until none is an improvement or the search is stopped.
+    """Return the split after repeating the best move of one group until no move is an improvement or `control` stops.
 
-    Loads are summed again after each move. Otherwise rounding errors could look like improvements for ever.
+    Loads are summed again after each move. Otherwise, rounding errors could look like improvements for ever.
     """
     while not control.stopped:
         now = moves.overflow, moves.objective
@@ -75,7 +79,11 @@ def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves
 
 
 def _may_help(moves: Moves, group: int, device: int) -> bool:
-    """Return whether a move may be an improvement, which needs a busiest or an overfull device."""
+    """Return whether moving `group` to `device` may be an improvement.
+
+    This requires that `device` or the present device of the group has the largest load, or that the present device
+    exceeds its capacity.
+    """
     source = moves.on[group]
     busiest = any(max(load) in (load[source], load[device]) for load in moves.load)
     return busiest or moves.overfull(source)

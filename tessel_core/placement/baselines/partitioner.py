@@ -1,4 +1,7 @@
-"""The graph partitioner METIS, which ignores pipelines: equal work per accelerator, and small cuts between them."""
+"""The placer `partitioner`: METIS divides the graph into parts of equal work, with small cuts, and ignores pipelines.
+
+A group is a set of operators that must share a device. Each accelerator gets one part of the groups.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 
 _UNITS = 1_000_000
-"""METIS's integer weights divide the sum of all times into this many units, and the largest transfer too."""
+"""Number of integer units in the sum of all times, and in the largest transfer, because METIS needs integer weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,10 @@ class PartitionerConfig:
 
 
 def solve(problem: PlacementProblem, config: PartitionerConfig, control: Control) -> PlacementReport:
-    """Divide the graph into one part per accelerator.
+    """Return the report on a division of the graph into one part per accelerator.
 
-    Groups that their accelerator does not support go to a host. Groups that exceed memory move elsewhere.
+    If an accelerator does not support a group of its part, the group goes to the last device that supports it. Then
+    groups move off devices that exceed their memory.
     """
     pipeline = pipeline_of(problem)
     classes = [each for each in pipeline.classes if each.pays] or list(pipeline.classes)
@@ -45,9 +49,10 @@ def solve(problem: PlacementProblem, config: PartitionerConfig, control: Control
 
 
 def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:
-    """Return the part of each group.
+    """Return the number of the part of each group, from 0.
 
-    Vertex weights are the least times. The cost of a tensor is divided over the edges between its groups.
+    Groups are vertices, weighted by their least time on any device. The cost of a tensor is divided over the edges
+    between the groups that produce or consume it.
     """
     import pymetis
 
@@ -74,7 +79,7 @@ def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:
 
 
 def _relieve(moves: Moves, control: Control) -> None:
-    """Move groups off overfull devices, each time by the move with the least resulting objective."""
+    """Move groups off devices that exceed their memory. Each time, make the move with the least resulting objective."""
     while not control.stopped:
         better = [
             (moves.after(group, device)[1], group, device)

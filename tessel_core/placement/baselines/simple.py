@@ -1,4 +1,7 @@
-"""Simple baselines: cuts of one order, greedy filling, equal numbers of operators, one device, and by hand."""
+"""Simple baselines: cuts of one order, greedy filling, equal numbers of operators, one device, and given placements.
+
+A group is a set of operators that must share a device. Groups are numbered along the flow. Hosts are CPUs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ from tessel_core.registry import NoOptions
 
 
 def cut_by_order(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Return the best cut of the order in which the graph lists its operators, as far as the flow allows it."""
+    """Return the report on the best contiguous placement along the graph's own order of operators.
+
+    The order changes only where the flow requires it.
+    """
     pipeline = chain_of(problem)
     best = best_in_orders(pipeline, (range(len(pipeline.members)),), control)
     why = "no cut of this order fits the devices"
@@ -42,11 +48,13 @@ BY_ORDER = Placer(
 
 
 def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Return the best division of the order of groups into one stage per accelerator, in the order of devices.
+    """Return the report on the best division of the order of groups into one stage per accelerator.
 
-    best[m][j] = min over i <= j of max(best[m - 1][i], transfers at i, time of groups i ... j - 1 on device m)
+        best[m][j] = min over i <= j of max(best[m - 1][i], transfers at i, time of groups i ... j - 1 on device m)
 
-    Transfers overlap with work, as in PipeDream. The report counts them as the problem does.
+    best[m][j] is the least largest load if groups 0 ... j - 1 are on devices 0 ... m, in the order of devices.
+    Transfers at i are those that a cut before group i causes. They overlap with work, as in PipeDream. The report
+    counts transfers as the problem does.
     """
     pipeline = chain_of(problem)
     devices = sorted(((device, each) for each in pipeline.classes for device in each.devices), key=itemgetter(0))
@@ -59,7 +67,7 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
         came_from.append(largest.argmin(axis=0))
         best = largest.min(axis=0)
     if best[-1] == np.inf:
-        return infeasible(problem, "no cut of the linear order into stages on accelerators fits them")
+        return infeasible(problem, "no cut of the linear order into stages fits the accelerators")
     device_of, end = [0] * len(pipeline.members), len(pipeline.members)
     for (device, _), source in zip(reversed(stages), reversed(came_from), strict=True):
         first = int(source[end])
@@ -69,7 +77,7 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
 
 
 def _transfers(pipeline: Pipeline) -> Floats:
-    """Return the cost of the nets that a cut before each group cuts, and 0 for a cut at the end."""
+    """Return the cost of the tensors that a cut before each group cuts. The last entry, for a cut at the end, is 0."""
     changes = np.zeros(len(pipeline.members) + 1)
     for net in pipeline.nets:
         changes[min(net.groups) + 1] += net.cost
@@ -78,9 +86,10 @@ def _transfers(pipeline: Pipeline) -> Floats:
 
 
 def _stage_times(pipeline: Pipeline, each: DeviceClass, position: int) -> Floats:
-    """Return the time of groups i ... j - 1, shaped (i, j).
+    """Return the time of groups i ... j - 1 on a device of the class `each`, shaped (i, j).
 
-    It is infinite if j < i, if a group is not supported, or if they do not fit in the stage at `position` from the end.
+    It is infinite if j < i, if a group is not supported, or if the groups exceed the memory in the stage at `position`
+    from the end.
     """
 
     def between(values: Floats) -> Floats:
@@ -104,10 +113,11 @@ PIPEDREAM = Placer(
 
 
 def greedy(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Fill devices along the flow, hosts last, with all groups that fit and have their predecessors placed.
+    """Return the report on the placement that fills devices along the flow, hosts last.
 
-    Unlike the published program, it continues after an operator that exceeds the remaining memory, never exceeds the
-    memory, and does not depend on the order of a hash table. Positions are those of a pipeline over all devices.
+    Each device gets all groups that fit in its memory and whose predecessors have a device. Unlike the published
+    program, this function continues after an operator that exceeds the remaining memory, never exceeds the memory, and
+    does not depend on the order of a hash table. Memory is counted as in a pipeline that uses all devices.
     """
     pipeline = chain_of(problem)
     classes = sorted(pipeline.classes, key=lambda each: not each.pays)
@@ -137,7 +147,10 @@ GREEDY = Placer(
 
 
 def balanced_layers(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Give each device an equal share of the operators along the flow. Hosts are used only if there is nothing else."""
+    """Return the report on the placement with equal shares of operators per device, along the flow.
+
+    Hosts are used only if there are no accelerators.
+    """
     pipeline = chain_of(problem)
     devices = [i for i, device in enumerate(problem.devices) if not device.is_host] or range(len(problem.devices))
     total, before, device_of = len(problem.graph.operators), 0, list[int]()
@@ -154,7 +167,7 @@ BALANCED_LAYERS = Placer(
 
 
 def one_device(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Put the whole graph on the fastest device, among those with enough memory if there are any."""
+    """Return the report on placing the whole graph on the fastest device. Devices with enough memory are preferred."""
     pipeline = chain_of(problem)
     held = float(pipeline.memory.sum())
     supporting = [each for each in pipeline.classes if float(each.time.sum()) < float("inf")]
@@ -168,7 +181,7 @@ ONE_DEVICE = Placer("one-device", "One device", "Everything on the fastest devic
 
 
 def data_parallel(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Replicate the whole graph on all accelerators of the kind for which that is fastest."""
+    """Return the report on replicating the whole graph on all accelerators of the kind for which that is fastest."""
     placement = all_on_all(problem)
     if placement is None:
         return infeasible(problem, "no kind of accelerators supports all operators")
@@ -187,7 +200,7 @@ DATA_PARALLEL = Placer(
 
 
 def evaluate_by_hand(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Evaluate the problem's placement by hand.
+    """Return the report on the given placement `problem.by_hand`.
 
     Raises InputError if the problem has none.
     """

@@ -1,9 +1,11 @@
 """The CP-SAT model of placements with least latency.
 
-Subgraphs are sorted by start. Each operator is before, in or after each subgraph.
+A unit is a set of operators that must be in the same subgraph. Subgraphs are sorted by start, and each operator is
+before, in or after each subgraph. A slot is one subgraph of one accelerator. A split gives each unit a slot or a host,
+which is a CPU.
 
 Costs are rounded down to ticks, so no placement takes longer in the model than in reality, and the model's bound is
-valid. If the links of a mesh differ, the model uses the fastest for all, for the same reason.
+valid. If the links of a mesh differ, the model uses the fastest link for all transfers, for the same reason.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ TICKS = 10**12
 The rounding error of a sum of a thousand costs is then at most a billionth.
 """
 _MAX_SHARE = 4.0
-"""Costs are capped at this multiple of the best known latency, which no part of a better split reaches."""
+"""Costs are capped at this multiple of the best known latency. No time in a better split is as long."""
 _MEMORY_UNITS = 10**9
-"""Number of integers into which the memory of the largest unit of operators is divided, if it is not in whole bytes."""
+"""Number of integer units in the memory of the largest unit of operators, if some memory is not in whole bytes."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,12 @@ class Ticks:
 
 
 class LatencyModel:
-    """Variables and constraints. Positions 0, 1 … are subgraphs in the order of their starts.
+    """Variables and constraints of the model. Positions 0, 1 … are subgraphs in the order of their starts.
 
-    `reached[v][p]` means that operator v is in the subgraph at position p or after it. `inside[u][p]` means that unit u
-    is in the subgraph at position p. These positions never decrease along the flow, so subgraphs do not wait for each
-    other in a cycle. Conversely, any placement without such a cycle has an order like this.
+    `reached[v][p]` means that operator v is in the subgraph at position p or after that subgraph. `inside[u][p]` means
+    that unit u is in the subgraph at position p. These positions never decrease along the flow, so subgraphs do not
+    wait for each other in a cycle. Conversely, any placement without such a cycle has subgraphs that can be ordered
+    like this.
     """
 
     def __init__(self, task: LatencyTask, ticks: Ticks, limit: int) -> None:
@@ -94,7 +97,7 @@ class LatencyModel:
         self.model.minimize(self.total)
 
     def slots(self, value: Callable[[cp_model.IntVar], int]) -> Slots:
-        """Return the slot of each unit in a solution, in which `value` returns the value of a variable."""
+        """Return the slot of each unit in a solution. `value` returns the value of a variable."""
         task, taken, slot_at = self.task, dict.fromkeys(self.task.accelerators, 0), list[int]()
         for p in self._positions:
             device = next(d for d, on in self.device[p].items() if value(on))
@@ -123,20 +126,20 @@ class LatencyModel:
         return chosen
 
     def _first_uses_in_order(self, chosen: list[dict[int, Literal]], alike: Sequence[int]) -> None:
-        """Interchangeable devices are first used in their order."""
+        """Constraint: interchangeable devices are first used in their order."""
         for before, d in pairwise(alike):
             for p in self._positions:
                 self.model.add_bool_or([chosen[p][d].negated(), *(chosen[e][before] for e in range(p))])
 
     def _assigned(self) -> None:
-        """Constraint: every unit (operators that must share a device) is in one subgraph or on its host."""
+        """Constraint: every unit is in one subgraph or on its host."""
         for unit, places in enumerate(self.inside):
             self.model.add_exactly_one([*places, self.on_host[unit]])
             if self.task.host[unit] is None:
                 self.model.add(self.on_host[unit] == 0)
 
     def _supported(self) -> None:
-        """A unit is in a subgraph only on devices that support and allow it."""
+        """Constraint: a unit is in a subgraph only on devices that support it."""
         for p in self._positions:
             for d, on in self.device[p].items():
                 for unit, time in enumerate(self.task.time[d]):
@@ -144,7 +147,7 @@ class LatencyModel:
                         self.model.add_bool_or([self.inside[unit][p].negated(), on.negated()])
 
     def _memory(self) -> None:
-        """The memory of a device's subgraphs does not exceed its capacity."""
+        """Constraint: the units on a device together hold at most its capacity. All hosts share their capacity."""
         capacity, scale = self.task.capacity, self._units_in_a_byte
         most_of = math.floor if scale == 1 else math.ceil
         for d in self.task.accelerators:
@@ -155,7 +158,10 @@ class LatencyModel:
             self.model.add(hosted <= most_of(self.task.host_capacity * scale))
 
     def _held_at_most(self, device: int, most: int, limit: cp_model.LinearExprT) -> None:
-        """The units in the subgraphs of `device` together hold at most `limit`, which is at most `most`."""
+        """Constraint:
+
+        the units in the subgraphs of `device` hold at most `limit`, an expression that is at most `most`.
+        """
         amounts = []
         for p in self._positions:
             on = self.device[p].get(device)
@@ -176,7 +182,7 @@ class LatencyModel:
         return [math.floor(each * self._units_in_a_byte) for each in self.task.memory]
 
     def minimize_memory(self) -> cp_model.IntVar:
-        """Minimise the largest memory of an accelerator instead of the latency. Return its variable.
+        """Minimise the largest memory of an accelerator instead of the latency. Return the variable of that memory.
 
         Operators must hold whole bytes.
         """
@@ -188,7 +194,7 @@ class LatencyModel:
         return largest
 
     def _mates_together(self) -> None:
-        """Units that must share a device are on the same device, in any of its subgraphs, or all on the host."""
+        """Constraint: units that must share a device are on one device, in any of its subgraphs, or all on the host."""
         for mates in self.task.mates:
             shared = {d: self.model.new_bool_var(f"mates {mates[0]} on {d}") for d in self.task.accelerators}
             self.model.add_exactly_one([*shared.values(), self.on_host[mates[0]]])
@@ -218,7 +224,7 @@ class LatencyModel:
                     )
 
     def _ordered(self) -> None:
-        """Positions are in the order of starts, and a device runs its subgraphs one after another."""
+        """Constraint: positions are in the order of starts, and a device runs its subgraphs one after another."""
         for p in self._positions[1:]:
             self.model.add(self.start[p] >= self.start[p - 1])
             for before in range(p) if self.task.subgraphs > 1 else ():
@@ -235,7 +241,7 @@ class LatencyModel:
                     self.model.add_implication(used[p], used[p - 1])
 
     def _crossings(self) -> None:
-        """enters[u, p]: position p takes the output of u from outside. leaves[u, p]: it sends that output outside."""
+        """Define enters[u, p]: position p needs operator u's output from outside. leaves[u, p]: p sends it outside."""
         for u, consumers in enumerate(self._graph.consumers):
             others = {self.task.unit_of[v] for v in consumers} - {self.task.unit_of[u]}
             for p in self._positions if others else ():
@@ -251,7 +257,7 @@ class LatencyModel:
                     self.model.add_bool_or([home.negated(), there, leaves])
 
     def _far(self) -> tuple[dict[tuple[int, int], Literal], dict[tuple[int, int], Literal]]:
-        """Return maps like `enters` and `leaves`, whose literals only count transfers from and to other devices."""
+        """Return maps like `enters` and `leaves`, whose literals only count transfers between different devices."""
         same = {pair: self._on_one_device(*pair) for pair in combinations(self._positions, 2)}
         received = {key: self.model.new_bool_var(f"received {key}") for key in self.enters}
         sent = {key: self.model.new_bool_var(f"sent {key}") for key in self.enters}
@@ -277,7 +283,10 @@ class LatencyModel:
         return same
 
     def _durations(self) -> None:
-        """finish >= start + times of the units + transfers that enter and leave, each source once."""
+        """finish >= start + times of the units + transfers that enter and leave.
+
+        Each output counts once per direction.
+        """
         moved = self._ticks.moved if self.task.pays_transfers else (0,) * len(self._ticks.moved)
         for p in self._positions:
             paid = sum(
@@ -304,7 +313,10 @@ class LatencyModel:
         return [(times, [])] if all(times == others for others, _ in of_devices) else of_devices
 
     def _latencies(self) -> None:
-        """Inputs are done before a start. Operators of a subgraph finish with it, and those of a host one by one."""
+        """Constraint: inputs are done before a subgraph starts.
+
+        Operators of a subgraph are done when the subgraph finishes. Operators on a host are done one by one.
+        """
         delay = (0,) * len(self._ticks.moved) if self.task.pays_transfers else self._ticks.moved
         for (u, p), enters in self.enters.items():
             self.model.add(self.start[p] >= self.done[u]).only_enforce_if(enters)

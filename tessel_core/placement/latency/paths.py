@@ -1,8 +1,11 @@
-"""Redundant constraints that raise the bound: no path through the graph takes longer than the sample.
+"""Redundant constraints that raise the bound: no path through the graph takes longer than the whole sample.
 
-The "way" of an operator is the longest path to it. A path counts the time of each of its operators where it is placed,
-and the transfer of each output that changes subgraphs on the path. Subgraphs are convex, so a path visits each once,
-and counts at most its duration. With these constraints, the proof for BERT-24 takes a twentieth of the time.
+The way of an operator is the length of the longest path to it. The length counts the time of each operator on its
+device, and the transfer of each output that changes subgraphs on the path. Subgraphs are convex, so a path visits each
+subgraph once, and counts at most the duration of the subgraph. With these constraints, the proof for BERT-24 takes a
+twentieth of the time.
+
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tessel_core.placement.latency.task import HOST, Slots
 
 
 class Paths:
-    """Adds to a model the way of each operator (see the docstring of this module)."""
+    """Adds a variable for the way of each operator to a model, and constraints on it."""
 
     def __init__(self, built: LatencyModel, ticks: Ticks) -> None:
         self._built, self._task = built, built.task
@@ -35,7 +38,10 @@ class Paths:
                 built.model.add(self._way[v] >= self._way[u] + self._own(v) + self._crossing(u, v))
 
     def _own_times(self, v: int, ticks: Ticks) -> tuple[int, int]:
-        """Return the least ticks of an operator on an accelerator, and on its host. 0 if it cannot be there."""
+        """Return the least ticks of operator v on an accelerator, and its ticks on the host.
+
+        0 if it cannot be there.
+        """
         task, unit = self._task, self._task.unit_of[v]
         devices, operator = task.problem.devices, self._graph.operators[v]
         there = (devices[d].kind for d in task.accelerators if math.isfinite(task.time[d][unit]))
@@ -48,7 +54,10 @@ class Paths:
         return (alone - fast) * self._built.on_host[self._task.unit_of[v]] + fast
 
     def _crossing(self, u: int, v: int) -> cp_model.LinearExpr | int:
-        """Return the ticks to move the output of u to v: once for each end in a subgraph, or once as a delay."""
+        """Return the ticks to move the output of operator u to operator v.
+
+        They count once for each end in a subgraph if transfers occupy accelerators, otherwise once as a delay.
+        """
         one, other = self._task.unit_of[u], self._task.unit_of[v]
         if one == other or not self._moved[u]:
             return 0
@@ -60,7 +69,10 @@ class Paths:
         return self._moved[u] * cp_model.LinearExpr.sum([literal for literals in crosses for literal in literals])
 
     def add_hint(self, slots: Slots, used: Sequence[int]) -> None:
-        """Give CP-SAT the ways of a split as a hint. `used` has the slot of each position."""
+        """Give CP-SAT the ways of the operators in a known split as a hint.
+
+        `used` has the slot of each used position.
+        """
         model, unit_of, way = self._built.model, self._task.unit_of, [0] * len(self._way)
         for v in topological_order(self._graph.predecessors):
             fast, alone = self._times[v]

@@ -1,4 +1,7 @@
-"""The placers for the latency of one sample."""
+"""The placers for the latency of one sample.
+
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +24,21 @@ _START_SHARE = 0.6
 """Fraction of the time limit for finding a first placement, before CP-SAT improves it."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
 _SUBGRAPHS = Option("Subgraphs", "Largest number of subgraphs per device, all in its memory at once", 1, 16)
-_MAX_IDEALS = Option(
-    "Most cuts", "Largest number of possible cuts (ideals) in the sequential program", 1_000, 1_000_000
-)
+_MAX_IDEALS = Option("Most cuts", "Largest number of possible cuts (ideals) in the dynamic program", 1_000, 1_000_000)
 _TIME_LIMIT = Option("Time limit", "For the whole search", 0.1, 86_400, "s")
 _SEED = Option("Seed", "Seed of the random choices", 0, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyGreedyConfig:
-    """Number of subgraphs that the problem allows per device. The greedy placer makes one."""
+    """Number of subgraphs that the problem allows per device. The greedy placer makes one subgraph per device."""
 
     subgraphs: int = option(1, _SUBGRAPHS)
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyDpConfig:
-    """Limits of the dynamic program `sequential`."""
+    """Limits of the search by `sequential_splits`."""
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
@@ -57,7 +58,7 @@ class LatencyConfig:
 
 
 def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control: Control) -> PlacementReport:
-    """Fill accelerators one after another along the flow."""
+    """Return the report on the split that fills accelerators one after another along the flow."""
     task = LatencyTask(problem, config.subgraphs)
     slots = greedy_split(task)
     if slots is None:
@@ -66,7 +67,7 @@ def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control
 
 
 def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control: Control) -> PlacementReport:
-    """Search for the split of least sum of stage times. Return a simpler split if that has a lower latency."""
+    """Return the report on the split with the least sum of stage times, or on a simpler split of lower latency."""
     task = LatencyTask(problem, config.subgraphs)
     slots = best_start(task, config.most_ideals, config.seed, control.part(config.time_limit))
     reason = "none of the splits that were tried is valid" if slots is None else "nothing is proved"
@@ -74,7 +75,7 @@ def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control
 
 
 def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) -> PlacementReport:
-    """Search for the placement of least latency. CP-SAT improves the best placement of faster methods."""
+    """Return the report on the placement of least latency. CP-SAT improves the best placement of faster methods."""
     task, limited = LatencyTask(problem, config.subgraphs), control.part(config.time_limit)
     bound = critical_path(task)
     start = best_start(task, config.most_ideals, config.seed, limited.part(config.time_limit * _START_SHARE))

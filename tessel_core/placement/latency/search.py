@@ -1,4 +1,7 @@
-"""The search by CP-SAT for the split of least latency, and for the least memory with a split."""
+"""The search by CP-SAT for the split of least latency, and for the least memory with which a split exists.
+
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tessel_core.placement.shortage import least_bytes
 
 @dataclass(frozen=True)
 class Found:
-    """The best split or None, the bound in the graph's unit, and whether no split can exist."""
+    """Result of `search`: the best split or None, a lower bound in the graph's unit, and whether no split can exist."""
 
     slots: Slots | None
     bound: float
@@ -26,7 +29,7 @@ class Found:
 
 
 def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort, control: Control) -> Found:
-    """Return the best split by CP-SAT, which is at least as good as `start`. `bound` is a known lower bound."""
+    """Return the best split that CP-SAT finds, or `start` if none is better. `bound` is a known lower bound."""
     least = math.inf if start is None else task.latency(start)
     if start is not None and least <= bound:
         return Found(start, bound)
@@ -56,7 +59,7 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
 
 
 def _highest(task: LatencyTask) -> float:
-    """Return an upper bound on the latency of any split."""
+    """Return an upper bound on the latency of any split, in the graph's unit."""
     times = (max((row[u] for row in task.time if row[u] < math.inf), default=0.0) for u in range(len(task.units)))
     return sum(times) + 2 * (task.slots + 1) * sum(task.moved)
 
@@ -92,8 +95,8 @@ class Timed:
 def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
     """Return a split with the starts and finishes of its subgraphs in ticks.
 
-    Subgraphs that start at the same time come in the order in which they wait for each other. Exact times, rounded to
-    ticks, satisfy the model's constraints, because its costs are rounded down.
+    Subgraphs that start at the same time come in the order in which they wait for each other. Times are rounded to the
+    nearest tick. The rounded times satisfy the constraints of the model, because the model rounds costs down.
     """
     done = [0] * len(task.unit_of)
     runs = list[tuple[int, int, int]]()
@@ -108,7 +111,7 @@ def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
 
 
 def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
-    """Give CP-SAT a split as a hint, with all variables for devices and times. These determine the other variables."""
+    """Give CP-SAT a split as a hint: values for devices and times, which determine all other variables."""
     task, model = built.task, built.model
     position = {slot: p for p, slot in enumerate(times.slots)}
     for unit, slot in enumerate(slots):
@@ -132,7 +135,10 @@ def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
 
 
 def _levels(task: LatencyTask, slots: Slots, position: dict[int, int]) -> list[int]:
-    """Return the position of each operator's subgraph. On hosts, it is the last position before the operator, or -1."""
+    """Return the position of the subgraph of each operator.
+
+    For an operator on a host, it is the largest position of its predecessors, or -1.
+    """
     graph = task.problem.graph
     levels = [-1] * len(graph.operators)
     for v in topological_order(graph.predecessors):
@@ -153,7 +159,10 @@ def _hint_crossings(built: LatencyModel, slots: Slots, times: Timed) -> None:
 
 
 def _hint_devices(built: LatencyModel, times: Timed) -> None:
-    """Give hints for devices: interchangeable ones in order of first use, and the rest for unused positions."""
+    """Give CP-SAT hints for the device of each position.
+
+    Interchangeable devices are in the order of first use. Unused positions get the devices that are left.
+    """
     task = built.task
     if task.is_uniform:
         return

@@ -1,4 +1,11 @@
-"""The dynamic program over ideals for latency. It assumes that the parts of one sample run one after another."""
+"""The dynamic program over ideals for latency. The program assumes that subgraphs run one after another.
+
+A group is a set of operators that must share a device. A class has interchangeable devices. An ideal is a set of groups
+that contains all predecessors of its members. A chain is a sequence of growing ideals. The groups that one ideal has
+more than the ideal before are a stage, which runs on one accelerator, or is a single group on a host.
+
+A split gives each unit of operators a slot (one subgraph of one accelerator) or a host, which is a CPU.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +33,17 @@ from tessel_core.placement.pipeline import Floats, Pipeline, has_unplaceable, wi
 from tessel_core.placement.steps import StageLoads
 
 _ROWS_PER_BLOCK = 128
-"""Number of ideals for which the table is filled at once."""
+"""Number of ideals whose entries in the table are computed at once."""
 _MAX_STATES = 400
-"""Largest number of states (numbers of used subgraphs per class).
+"""Largest number of states. A state has the number of used subgraphs of each device class.
 
-With more states, which come from many classes of devices, the table is too large.
+With more states, which come from many device classes, the table is too large.
 """
 _HOST_STEP = -1
 _Stage = tuple[NDArray[np.int64], int]
-"""A stage of a chain: its groups, and the class of its device. The class is HOST for a single group on a host."""
+"""A stage of a chain: its groups, and the index of its device class. The class is HOST for a single group on a host."""
 _MAX_SOURCES = 256
-"""Largest number of ideals before which a stage is tried. Those with the least time over all states are tried."""
+"""Largest number of ideals from which stages to another ideal are tried: those with the least sum of stage times."""
 _ORDERS_PER_ROUND, _MAX_ROUNDS = 20, 50
 """Number of random orders per round, and largest number of rounds."""
 
@@ -44,14 +51,16 @@ _ORDERS_PER_ROUND, _MAX_ROUNDS = 20, 50
 def sequential_splits(
     task: LatencyTask, most_ideals: int, seed: int, control: Control, more_than: int = 0
 ) -> Iterator[Slots]:
-    """Yield the valid splits with the least sum of stage times, one for each number of subgraphs.
+    """Yield the valid splits with the least sum of stage times, one for each number of subgraphs per device class.
 
-    best[n][I] = min(best[n - c][I'] + stage I less I' on c over ideals I' within I, best[n][I less v] + v on a host)
+        best[n][I] = min(best[n - c][I'] + stage I less I' on c over ideals I' within I, best[n][I less v] + v on a
+      host)
 
-    Here n has the number of used subgraphs of each class, and n - c has one of class c less. The sum is the latency of
-    a sample if nothing runs in parallel. If there are more ideals than `most_ideals`, only those along some orders are
-    searched. With `more_than` ideals or fewer, there is no search. Training has no such chain, because a backward
-    operator stays with its forward operator.
+    Here n has the number of used subgraphs of each device class, n - c has one subgraph of class c less, and v is a
+    group. best[n][I] is the least sum of stage times for the groups of ideal I. It is the latency of a sample if
+    nothing runs in parallel. If there are more ideals than `most_ideals`, only ideals along some orders of the groups
+    are searched. If there are at most `more_than` ideals, nothing is yielded. Training graphs have no such chain,
+    because a backward operator stays with its forward operator.
     """
     if task.problem.graph.is_training or not task.accelerators:
         return
@@ -73,9 +82,10 @@ def sequential_splits(
 
 
 def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
-    """Return all ideals, or if there are too many, about `most` ideals along promising and random orders.
+    """Return all ideals. If there are more than `most`, return about `most` ideals along promising and random orders.
 
-    Random orders are depth first. So few branches are open at a time, as at most stage boundaries of good chains.
+    Random orders are depth first, so that few branches are begun but not finished. The same holds at most stage
+    boundaries of good chains.
     """
     bits = all_ideals(pipeline, most)
     if bits is not None:
@@ -96,9 +106,12 @@ def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
 
 
 class _Program:
-    """The table `best[state][ideal]`. A state is the number of used subgraphs of each class of accelerators.
+    """The table `best[state][ideal]` of `sequential_splits`.
 
-    Ideals are in order of their memory, so the ideals before which a stage may start are consecutive.
+    A state has the number of used subgraphs of each device class.
+
+    Ideals are in the order of their memory. So the ideals from which a stage to an ideal fits in memory are
+    consecutive.
     """
 
     def __init__(self, task: LatencyTask, pipeline: Pipeline, bits: Bits) -> None:
@@ -140,7 +153,7 @@ class _Program:
         return True
 
     def _host_steps(self) -> list[list[tuple[int, int]]]:
-        """Return, for each ideal, pairs (ideal without one group, that group). Only groups that hosts support count."""
+        """Return, for each ideal, pairs (row of the ideal without one group, that group), if a host supports it."""
         bits, count = self._ideals.bits, len(self._pipeline.members)
         # Zobrist hashing: the key of an ideal is the XOR of the random numbers of its groups.
         numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
@@ -196,7 +209,7 @@ class _Program:
         self._step[better, target] = _HOST_STEP
 
     def chains(self) -> Iterator[list[_Stage]]:
-        """Yield the stages of the best chain of each state, in order of their sums."""
+        """Yield the stages of the best chain of each state, in the order of the sums of stage times."""
         last = len(self._ideals) - 1
         for end in np.argsort(self._best[:, last], kind="stable"):
             if not np.isfinite(self._best[end, last]):
@@ -216,9 +229,9 @@ def _less(used: tuple[int, ...], position: int) -> tuple[int, ...]:
 
 
 def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots | None:
-    """Return the slot of each unit. Stages go to devices of their class by first fit, the largest stage first.
+    """Return the slot of each unit, or None if a stage does not fit in memory.
 
-    Return None if a stage does not fit.
+    Stages go to devices of their class by first fit, from the stage with the most memory on.
     """
     slots = [HOST] * len(task.units)
     room = {device: task.capacity[device] for device in task.accelerators}

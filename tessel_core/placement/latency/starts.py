@@ -1,4 +1,8 @@
-"""First placements (splits) for the latency search, and the critical path, which is a lower bound."""
+"""First splits for the latency search, and the critical path, which is a lower bound on the latency.
+
+A unit is a set of operators that must be in the same subgraph. A split gives each unit a slot: one subgraph of one
+accelerator, or a host, which is a CPU.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,14 @@ from tessel_core.placement.latency.sequential import sequential_splits
 from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 _FEW_IDEALS = 4_000
-"""Number of ideals for which the dynamic program takes a second. With more it takes up to half a minute."""
+"""Number of ideals for which `sequential_splits` takes a second. With more, it takes up to half a minute."""
 
 
 def best_start(task: LatencyTask, most_ideals: int, seed: int, control: Control) -> Slots | None:
-    """Return the best of several splits: greedy, sequential program, all on hosts, and all on one device."""
+    """Return the split of least latency among simple splits and those of `sequential_splits`. None if none is valid.
+
+    The simple splits are the greedy split, all units on hosts, and all units on one accelerator.
+    """
     valid = (slots for slots in _starts(task, most_ideals, seed, control) if task.keeps_rules(slots))
     return min(valid, key=task.latency, default=None)
 
@@ -34,7 +41,7 @@ def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) ->
 
 
 def greedy_split(task: LatencyTask) -> Slots | None:
-    """Return the slots of the greedy split, with one subgraph per device, or None if a unit fits on no device."""
+    """Return the greedy split, with one subgraph per accelerator, or None if a unit fits on no device."""
     single = LatencyTask(task.problem, 1)
     slots = _fill(single)
     if slots is None:
@@ -47,11 +54,12 @@ def greedy_split(task: LatencyTask) -> Slots | None:
 
 
 def _fill(task: LatencyTask) -> Slots | None:
-    """Return the slot of each unit after filling accelerators in one order of the flow. The rest runs on hosts.
+    """Return the slot of each unit after filling one accelerator after another along the flow. The rest runs on hosts.
 
     As published, an accelerator is closed at the first unit that exceeds its remaining memory, and a unit that exceeds
-    the whole memory goes to the host [Tarnawski et al., NeurIPS 2020, appendix F]. Unlike the published program, units
-    that accelerators do not support go to the host too. The result is None if a unit needs a host and has none.
+    the whole memory goes to the host [Tarnawski et al., NeurIPS 2020, appendix F]. Unlike in the published program,
+    units that accelerators do not support go to the host too. The result is None if a unit needs a host but no host
+    supports it.
     """
     slots, accelerator, held, begun = [HOST] * len(task.units), 0, 0.0, False
 
@@ -69,7 +77,10 @@ def _fill(task: LatencyTask) -> Slots | None:
 
 
 def _order(task: LatencyTask) -> tuple[int, ...]:
-    """Return the units depth first along the flow, the last consumer first, without units on cycles."""
+    """Return the units depth first along the flow, without units on cycles.
+
+    Of units ready at once, the last comes first.
+    """
     arcs = ((task.unit_of[source], task.unit_of[target]) for source, target in task.problem.graph.arcs)
     return depth_first(len(task.units), (arc for arc in arcs if arc[0] != arc[1]), list)
 

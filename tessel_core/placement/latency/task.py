@@ -1,4 +1,7 @@
-"""The task of the latency searches: put units of operators into slots. A slot is one subgraph of one accelerator."""
+"""The task of the latency searches: give each unit of operators a slot, which is one subgraph of one accelerator.
+
+A split is the slot of each unit. Units that are in no slot run on hosts, which are CPUs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
 HOST = -1
-"""Number that a unit on a host has instead of a slot."""
+"""Number that a unit on a host has instead of a slot number."""
 
 Slots = tuple[int, ...]
 """Slot of each unit. Subgraph j of the a-th accelerator has the slot a * subgraphs + j."""
@@ -22,7 +25,7 @@ Slots = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LatencyTask:
-    """A problem with a number of subgraphs per device.
+    """A placement problem with a number of subgraphs per device.
 
     With one subgraph per device, a unit is a set of operators that must share a device. With several, each operator is
     a unit, because operators that share a device may be in different subgraphs.
@@ -44,7 +47,7 @@ class LatencyTask:
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Operators of each unit."""
+        """Operators of each unit, as indices."""
         graph = self.problem.graph
         return graph.colocated if self.subgraphs == 1 else tuple((i,) for i in range(len(graph.operators)))
 
@@ -56,7 +59,7 @@ class LatencyTask:
 
     @cached_property
     def mates(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of two or more units that must share a device."""
+        """Sets of two or more units that must share a device but may be in different subgraphs."""
         return () if self.subgraphs == 1 else tuple(each for each in self.problem.graph.colocated if len(each) > 1)
 
     @cached_property
@@ -77,13 +80,13 @@ class LatencyTask:
 
     @cached_property
     def capacity(self) -> tuple[float, ...]:
-        """Bytes of each device, plus an allowance for rounding. Infinite if memory is not limited."""
+        """Capacity of each device in bytes, plus an allowance for rounding. Infinite if memory is not limited."""
         capacities = (device.memory_capacity for device in self.problem.devices)
         return tuple(float("inf") if each is None else with_rounding(each) for each in capacities)
 
     @cached_property
     def host_capacity(self) -> float:
-        """Bytes of all hosts together."""
+        """Sum of the capacities of all hosts, in bytes."""
         return sum(self.capacity[i] for i, device in enumerate(self.problem.devices) if device.is_host)
 
     @cached_property
@@ -97,12 +100,12 @@ class LatencyTask:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all accelerators are alike and have one subgraph each, so that any may take any subgraph."""
+        """Whether all accelerators are alike and have one subgraph each, so that slots can be exchanged."""
         return len(self.alike) <= 1 and self.subgraphs == 1
 
     @cached_property
     def moved(self) -> tuple[float, ...]:
-        """Time to move each operator's output over the fastest link."""
+        """Time to move each operator's output over the fastest link, in the graph's unit."""
         return self.problem.transfers.over_links(self.problem.graph, min)
 
     @cached_property
@@ -112,12 +115,15 @@ class LatencyTask:
 
     @property
     def stays_for_nothing(self) -> bool:
-        """Whether moving an output to another subgraph of its device is free. If not, it goes through a host."""
+        """Whether moving an output to another subgraph of the same device is free.
+
+        If not, the output goes through a host.
+        """
         return self.problem.transfers.mesh is not None and self.subgraphs > 1
 
     @property
     def pays_transfers(self) -> bool:
-        """Whether transfers load accelerators. If not, they delay the receiver."""
+        """Whether transfers occupy accelerators. If not, they only delay the receiver."""
         return self.problem.transfers.load_devices
 
     @cached_property
@@ -137,7 +143,10 @@ class LatencyTask:
 
     @cached_property
     def host(self) -> tuple[int | None, ...]:
-        """First host that allows each unit and all units that must share its device, or None."""
+        """Index of the first host that supports each unit and all units that must share its device.
+
+        None if there is none.
+        """
         hosts = [i for i, device in enumerate(self.problem.devices) if device.is_host]
         together = {unit: mates for mates in self.mates for unit in mates}
 
@@ -148,7 +157,7 @@ class LatencyTask:
         return tuple(map(first_host, range(len(self.units))))
 
     def device_of(self, unit: int, slot: int) -> int:
-        """Return the device of a slot, or the unit's host."""
+        """Return the device with the given slot. If `slot` is HOST, return the host of the unit."""
         if slot != HOST:
             return self.accelerators[slot // self.subgraphs]
         host = self.host[unit]
@@ -156,21 +165,21 @@ class LatencyTask:
         return host
 
     def placement(self, slots: Sequence[int]) -> Placement:
-        """Return the placement of each unit in its slot."""
+        """Return the placement of the split `slots`, which has the slot of each unit."""
         graph, problem = self.problem.graph, self.problem
         on = tuple((self.device_of(unit, slots[unit]),) for unit in self.unit_of)
         order = tuple(max(slots[unit], 0) % self.subgraphs for unit in self.unit_of)
         return Placement(graph, problem.devices, on, problem.transfers, order)
 
     def latency(self, slots: Sequence[int]) -> float:
-        """Return the latency of a valid split in the graph's unit."""
+        """Return the latency of one sample in a valid split, in the graph's unit."""
         return Latency.of(self.placement(slots)).total
 
     def keeps_rules(self, slots: Sequence[int]) -> bool:
-        """Return whether a split (the slot of each unit) is valid.
+        """Return whether the split `slots` is valid.
 
-        Units must be on allowed devices and fit in memory, mates must share a device, and no parts may wait for each
-        other in a cycle.
+        Units must be on devices that support them, devices must not exceed their memory, units in `mates` must share a
+        device, and subgraphs must not wait for each other in a cycle.
         """
         held = [0.0] * len(self.problem.devices)
         for unit, slot in enumerate(slots):
