@@ -30,7 +30,7 @@ _DUE_DATE_STEP = 0.5
 It was chosen by measurement.
 """
 _CHANGED_PRIORITIES = 3
-"""Number of priorities changed when a list search restarts.
+"""Number of priorities that change when a list search restarts.
 
 Measured: after more changes, the search rarely reaches the same quality again.
 """
@@ -52,14 +52,14 @@ RULES: dict[str, Callable[[MicroBatchPlan], Sequence[int]]] = {
     "longest-run": lambda plan: [block.duration for block in plan.blocks],
     "oldest": lambda plan: [0] * len(plan.blocks),
 }
-"""Rules by name. Each returns one priority per block of a plan, and the highest comes first.
+"""Rules by name. Each rule returns one priority per block of a plan. A higher priority comes first.
 
 At equal priority, the oldest micro-batch comes first.
 
 - advanced: the last block in topological order first
-- backward: backward before forward before weight gradients
+- backward: backward first, then forward, then weight gradients
 - longest-path, shortest-path: by the path to the end of the micro-batch
-- least-slack: by the same path, and later micro-batches are due later
+- least-slack: by the longest path too, but the priority falls with each later micro-batch
 - longest-run: the longest block first
 - oldest: the oldest micro-batch first
 """
@@ -110,13 +110,13 @@ class ListSearch:
 
     @property
     def tries_per_slice(self) -> int:
-        """Number of schedules that are built in about a fifth of a second."""
+        """Number of schedules in one slice. Building them takes about a fifth of a second."""
         return max(1, _RUNS_PER_SLICE // self._starts.size)
 
     def restart(self, tries: int) -> None:
         """Build `tries` more schedules and keep the shortest.
 
-        All but the first two schedules of this search use a random change of the rule.
+        The first two schedules of this search follow the rule. All later ones change its priorities at random.
         """
         found = np.empty_like(self._starts)
         noise = len(self.plan.blocks) / 8
@@ -165,7 +165,10 @@ class ListSearch:
         return self._forwards(self._best)
 
     def stretched(self, micro_batches: int) -> ListSearch | None:
-        """Return a search with the current rules and another number of micro-batches, or None if they deadlock."""
+        """Return a search with the current rules and another number of micro-batches.
+
+        Return None if the rules lead to a deadlock.
+        """
         other = self._with_current_rules(micro_batches)
         other.makespan = other._practised = place_all(self._tables, other._rules, other._starts, UNLIMITED)
         return other if other.makespan >= 0 else None
@@ -192,8 +195,8 @@ class ListSearch:
 class InsertionSearch(ListSearch):
     """A list search that lists only the `tied` blocks, and inserts all other blocks into their schedule.
 
-    Blocks that hold no limited memory can wait. In a list schedule of all blocks, they often delay blocks that hold
-    memory, which wastes memory.
+    Tied blocks hold limited memory (see `kernels.insertion`), and all other blocks can wait. In a list schedule of all
+    blocks, the others often delay the tied blocks, which wastes memory.
     """
 
     def __init__(
@@ -214,12 +217,12 @@ class InsertionSearch(ListSearch):
         self._tied, self._pauses = np.array(tied, dtype=np.int64), Pauses(0, 1, 0)
 
     def restart(self, tries: int) -> None:
-        """Build `tries` schedules of the tied blocks, and insert the others into the shortest."""
+        """Build `tries` schedules of the tied blocks, and insert the other blocks into the shortest."""
         self._part.restart(tries)
         self._insert(1)
 
     def evolve(self, tries: int | None = None) -> None:
-        """Improve the schedule of the tied blocks until that stalls, and then the whole schedule."""
+        """Improve the schedule of the tied blocks until it stops getting shorter, and then the whole schedule."""
         self.slices += 1
         before = self.makespan
         if self._part.makespan < 0 or (tries is None and self._part.idle_slices < _MAX_STALLED_PRACTICE_SLICES):
@@ -230,14 +233,17 @@ class InsertionSearch(ListSearch):
         self.idle_slices = 0 if self.makespan != before else self.idle_slices + 1
 
     def kicked(self, seed: int) -> InsertionSearch:
-        """Return a search with a few random changes of the rules for tied blocks."""
+        """Return a search that starts from the current rules for tied blocks, with a few of them changed at random."""
         other = copy.copy(self)
         other._part = self._part.kicked(seed)
         other._seed, other.makespan, other.slices, other.idle_slices = seed, -1, 0, 0
         return other
 
     def stretched(self, micro_batches: int) -> InsertionSearch | None:
-        """Return a search with the current rules and another number of micro-batches, or None if they deadlock."""
+        """Return a search with the current rules and another number of micro-batches.
+
+        Return None if the rules lead to a deadlock.
+        """
         other, part = copy.copy(self), self._part.stretched(micro_batches)
         if part is None:
             return None
@@ -249,7 +255,7 @@ class InsertionSearch(ListSearch):
     def _insert(self, tries: int) -> None:
         """Insert the free blocks by the current rules and pauses, and keep the schedule if it is the shortest.
 
-        All but the first of `tries` change the rules or the pauses at random.
+        Free blocks are not tied. All `tries` but the first change the rules or the pauses at random.
         """
         starts = np.zeros_like(self._starts)
         self._pauses, makespan = insert_into_lists(
@@ -268,7 +274,7 @@ def _by_rank(values: Sequence[int]) -> Priorities:
 def lists_by_every_rule(plan: MicroBatchPlan, order: Sequence[int], micro_batches: int, seed: int) -> list[ListSearch]:
     """Return two searches per rule, forwards and from the end, each with its own seed.
 
-    If memory ties only some of the blocks together, searches that insert the others come last.
+    If memory ties only some blocks together, two searches that insert the other blocks come last.
     """
     by_rule = [
         ListSearch(plan, order, micro_batches, rule, seed + i, from_the_end=from_the_end)
