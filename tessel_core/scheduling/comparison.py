@@ -151,11 +151,14 @@ class Comparison:
             return False
 
     def without(self, index: int) -> Comparison:
-        """Return the list without pair `index`. The reference stays with its pair if that remains."""
+        """Return the list without pair `index`. The reference stays with its pair if that pair remains."""
         return self.only([i for i in range(len(self.pairs)) if i != index])
 
     def only(self, order: Sequence[int]) -> Comparison:
-        """Return the list with these pairs in this order. The reference stays with its pair if that remains."""
+        """Return the list with the pairs at the indices `order`, in this order.
+
+        The reference stays with its pair if that pair remains.
+        """
         pairs = tuple(self.pairs[i] for i in order)
         reference = order.index(self.reference) if self.reference in order else None
         return Comparison(pairs, reference, {pair: self.names[pair] for pair in pairs if pair in self.names})
@@ -184,9 +187,10 @@ class Comparison:
 
 
 def _with_equal_samples(pair: Pair, plan: MicroBatchPlan, micro_batches: int) -> Pair:
-    """Return the pair with as many samples as `micro_batches` of `plan` have.
+    """Return the pair with as many samples as `micro_batches` micro-batches of `plan` have.
 
-    If samples are unknown, the pair gets as many micro-batches.
+    If one of the two plans does not give its samples, the pair gets `micro_batches` micro-batches. Raises InputError if
+    the pair cannot have this number.
     """
     count = micro_batches
     if pair.plan.samples is not None and plan.samples is not None:

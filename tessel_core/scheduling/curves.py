@@ -82,7 +82,8 @@ class CountSweep:
     def solve(self, control: Control) -> tuple[CountPoint, ...]:
         """Solve all points, and deliver each to `control` as soon as it is known.
 
-        Published orders come first, because they need no search. Within both kinds, small counts come first.
+        Published orders come before searches, because they are fast. Among the published orders, and among the
+        searches, small counts come first.
         """
         points: list[CountPoint] = []
         searched = [pair.scheduler not in BASELINES for pair in self.pairs]

@@ -49,8 +49,8 @@ def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[
 def forms_for_schedulers(plans: Mapping[str, MicroBatchPlan]) -> dict[str, str]:
     """Map the name of each published schedule to the first form whose plan suits it.
 
-    Schedules published for split backward passes prefer a form that has them. Schedules that no form suits are left
-    out.
+    For schedules published for split backward passes, forms with split backward passes come first. Schedules that no
+    form suits are left out.
     """
     chosen = {}
     for name, scheduler in BASELINES.items():

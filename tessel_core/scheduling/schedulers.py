@@ -1,4 +1,4 @@
-"""The table of schedulers, in the order of forms, and `solve_schedule`, which runs one and checks its result."""
+"""The table of schedulers, in the order in which forms list them, and `solve_schedule`, which runs one scheduler."""
 
 from __future__ import annotations
 
