@@ -2,14 +2,15 @@
 
 A *run* is one block of one micro-batch. *Pinned* runs have fixed starts. A *beginning* is a partial schedule: all
 pinned runs, and other runs that were placed in order of their starts. A step adds a run to a beginning, as early as its
-devices, its predecessors, memory and the pinned runs allow. The beam keeps the beginnings with the least scores. For
-each device, the score adds a lower bound on the time at which its runs and all blocks after them have ended. The memory
-of a device depends only on the order of its runs.
+devices, its predecessors, memory and the pinned runs allow. The beam keeps the beginnings with the least scores. A
+score is a sum over devices. For each device, it has a lower bound on the time at which the runs of the device, and all
+blocks that follow them, have ended. The memory of a device depends only on the order of its runs.
 
 A *sole* block shares a device with every other block and holds no memory. Its runs are sole runs. A beginning is
 dropped without loss if:
 
-- another beginning with the same runs dominates it: every completion of the dropped beginning also completes the other;
+- another beginning with the same runs dominates it: every completion of the dropped beginning also completes the other
+  beginning;
 - its last run starts so late that another run could have run before it [Giffler, Thompson 1960];
 - its last run is a sole run that could have started earlier, when all devices were free, with all later runs delayed,
   and no pinned run starts in between;
@@ -50,13 +51,19 @@ class Pins(NamedTuple):
     free: IntColumn
     """Number of ticks before the start of the pinned run in which no pinned run occupies its device."""
     moment: IntColumn
-    """Starts of all pinned runs on any device, in ascending order. A *stretch* is the time between two of them."""
+    """Starts of all pinned runs on any device, in ascending order.
+
+    A *stretch* is the time between two consecutive starts.
+    """
     over: IntColumn
     """For each moment, the latest end of all pinned runs that start at it or earlier."""
     alike: IntColumn
-    """Micro-batches without pinned or ordered runs. Every block runs these micro-batches in this order."""
+    """Micro-batches without pinned runs, and without runs in the search's `orders`.
+
+    Every block runs these micro-batches in this order.
+    """
     special: IntColumn
-    """Micro-batches that have a pinned or an ordered run, and also a run without a fixed start."""
+    """Micro-batches that have a pinned run or a run in `orders`, and also a run without a fixed start."""
     is_special: NDArray[np.bool_]
     latest: IntColumn
     """Latest start of each run that lets all pinned runs keep their starts.
@@ -261,7 +268,7 @@ def _specials_in_time(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, busy: IntColumn, clock: int, limit: int,
     soonest: IntColumn, early: IntColumn,
 ) -> bool:  # fmt: skip
-    """Return whether the special micro-batches can end by `limit`, and their runs start by their latest starts.
+    """Return whether the special micro-batches can end by `limit`, with all their runs starting by `Pins.latest`.
 
     Lowers `soonest[b]` to the earliest start of a missing run of block b, for every b. `early` is scratch space.
     """

@@ -6,8 +6,8 @@ periods from its source to its target: start(target) + height · period >= start
 are arcs of height 0. The least period is the largest ratio of ticks to height over all cycles of arcs. The cycles with
 this ratio are *critical*. Howard's policy iteration finds one [Cochet-Terrasson et al. 1998; Dasdan 2004].
 
-The search reverses two neighbours on a critical cycle. As in whole schedules (`kernels.orders`), this never forms a
-cycle of height 0. The memory of a device depends only on the order of its runs.
+The tabu search reverses two neighbours on a critical cycle. As in whole schedules (`kernels.orders`), this never forms
+a cycle of height 0. The memory of a device depends only on the order of its runs.
 """
 
 from __future__ import annotations
@@ -537,8 +537,8 @@ def windows(tables: Tables, starts: IntColumn, sizes: IntColumn, stride: int, fo
     `found[s, i]` is the least period per micro-batch, in ticks, of the window of `sizes[s]` micro-batches from
     micro-batch i · `stride` on. It is infinity if that window has no period.
 
-    A window is first closed with the largest distance between a block's first start in it and its first start after it.
-    So it never holds more memory than the schedule.
+    The order of a window is that of its starts modulo the largest distance between a block's first start in the window
+    and its first start after the window. So the window never holds more memory than the schedule.
     """
     found[:] = np.inf
     for s in range(sizes.size):

@@ -146,7 +146,7 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
     while left:
         run, start, waits_since = _next_tied(tables, lines, state, stopped)
         free, free_start = _next_free(tables, lines, state, stopped, squeezed, start)
-        if run < 0 and free < 0:  # all tied runs wait, and each ready free run would delay one: permit it
+        if run < 0 and free < 0:  # all tied runs wait, so let a free run delay one of them
             squeezed = True
             continue
         start = min(start, free_start)
@@ -194,7 +194,9 @@ def _next_tied(tables: Tables, lines: Lines, state: State, stopped: int) -> tupl
 def _next_free(
     tables: Tables, lines: Lines, state: State, stopped: int, squeezed: bool, before: int
 ) -> tuple[int, int]:
-    """Return the free block whose next run can start first, and its start. The block is -1 if none starts `before`.
+    """Return the free block whose next run can start first, and its start.
+
+    The block is -1 if no free run starts earlier than the time `before`.
 
     The run may delay a tied run only if the tied run waits for a predecessor anyway, or if `squeezed` is true.
     """
@@ -305,8 +307,7 @@ def insert_into_lists(
 def _random_pauses(tables: Tables, free: NDArray[np.bool_], listed: IntColumn) -> Pauses:
     """Return random pauses.
 
-    All pauses together last at most as long as all free runs on one device. This is the device on which they last
-    longest.
+    Together, the pauses last at most as long as all free runs of the device that has the most work in free runs.
     """
     longest, most = int((tables.duration * free).max()), 0
     for d in range(tables.capacity.size):

@@ -22,7 +22,7 @@ class Tables(NamedTuple):
     Row i of `before` is `before[before_row[i]:before_row[i + 1]]`. A *place* is a (block, device) pair. The places of
     one block are consecutive. A *run* is one block of one micro-batch, with the number micro-batch · blocks + block. A
     *stop* is a run at one of its places, with the number micro-batch · places + place. Here "blocks" and "places" are
-    their numbers in the plan.
+    the numbers of blocks and places in the plan.
     """
 
     duration: IntColumn
