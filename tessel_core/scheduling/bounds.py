@@ -162,8 +162,8 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     """Return a lower bound on the makespan in ticks: the work of a device plus its idle time at both ends.
 
     It is the maximum over devices, and over subsets Q of their blocks. Before its first run of Q, a device can run only
-    its other blocks. If an ancestor of Q shares a device with all of these, the device idles while that ancestor runs.
-    The idle time after the last run of Q is that of the reversed plan.
+    its other blocks. If an ancestor of Q shares a device with all of these other blocks, the device idles while that
+    ancestor runs. The idle time after the last run of Q is that of the reversed plan.
     """
     best = 0
     for d in range(len(plan.devices)):
@@ -215,7 +215,10 @@ def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 
 
 class _Window:
-    """Work and paths around the interval from the start of block a to the end of block r, on one device, in ticks."""
+    """Work and paths around the interval from the start of block a to the end of block r, on one device, in ticks.
+
+    The blocks a and r are those of `window_bound`.
+    """
 
     def __init__(
         self, plan: MicroBatchPlan, device: int, hold: MemoryInterval, at_once: int, heads: list[int], tails: list[int]

@@ -84,7 +84,8 @@ class Comparison:
     pair whose scheduler does not apply, or whose schedule does not fit, may be in the list. Its answer says why there
     is no schedule.
 
-    Raises InputError if the units of time or the numbers differ, if a pair occurs twice, or if there are too many.
+    Raises InputError if units of time differ, if numbers of micro-batches or samples do not match, if a pair occurs
+    twice, or if there are too many pairs.
     """
 
     pairs: tuple[Pair, ...] = ()
@@ -130,7 +131,8 @@ class Comparison:
     def with_pair(self, pair: Pair) -> Comparison:
         """Return the list with one more pair at the end. The pair gets the number of micro-batches of the list.
 
-        Raises InputError if the pair is in the list already, has another unit of time, or cannot get this number.
+        Raises InputError if the pair is in the list already, has another unit of time, or cannot get that number of
+        micro-batches.
         """
         pair = self._suited(pair)
         if pair in self.pairs:
@@ -298,8 +300,8 @@ def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
 def opposed(comparison: Comparison, answers: Sequence[Answer], ticked: Collection[int] = ()) -> tuple[int, int] | None:
     """Return the indices of two pairs to draw beside each other: the reference, and the shortest other schedule.
 
-    Schedules that fit come before schedules that do not. If the user has ticked pairs, the choice is among these. A
-    single ticked pair is compared with the reference. The result is None if there are not two schedules.
+    Schedules that fit in memory come before all others. If the user has ticked pairs, the choice is among the ticked
+    pairs. A single ticked pair is compared with the reference. The result is None if there are not two schedules.
     """
     ends = {i: each.report for i, each in enumerate(answers) if each.report is not None and each.report.drawable}
     reference = default_reference(comparison, answers) if comparison.reference not in ends else comparison.reference

@@ -59,7 +59,7 @@ class CountSweep:
     """Pairs (plan, scheduler) to solve for several numbers of micro-batches.
 
     `counts` are the numbers for the pair with the most micro-batches. A pair with half as many micro-batches gets half
-    of each count. It has no point for an odd count.
+    of each count. Such a pair has no point for an odd count.
     """
 
     pairs: tuple[Question, ...]
@@ -209,9 +209,9 @@ def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None
 
 
 def _improved(points: Collection[MemoryPoint], new: MemoryPoint) -> list[MemoryPoint]:
-    """Return the points whose periods are longer than that of `new`, with its period.
+    """Return the points whose periods are longer than that of `new`, with the period of `new`.
 
-    Its period is valid for them, because their capacities are larger.
+    The period of `new` is valid for these points, because their capacities are larger.
     """
     better = []
     for point in points:

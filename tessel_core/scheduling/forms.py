@@ -26,7 +26,8 @@ class LineUp:
 def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[[str], object]) -> LineUp:
     """Return the pairs to compare for a network, published schedules first.
 
-    `config_of` maps a scheduler's name to its options. On X forms, half of the `micro_batches` run in each direction.
+    `config_of` maps a scheduler's name to its options. On forms with two pipelines in opposite directions, half of the
+    `micro_batches` run in each direction.
 
     Raises InputError if the network is unknown, or if terms or the number of micro-batches are out of range.
     """

@@ -16,10 +16,10 @@ def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int 
     """Return the longest steady state of `starts`, or None if nothing repeats.
 
     `starts` is shaped (micro-batches, blocks). A steady state is a range of micro-batches in which every block starts
-    micro-batch m + unroll exactly `period` ticks after micro-batch m. If `period` or `unroll` is given, only that value
-    counts. Without a given `period`, a steady state counts only if it contains a complete instance of the repetend. The
-    length of a steady state is its number of micro-batches minus two unrolls. Among equal lengths, the smallest unroll
-    is chosen.
+    micro-batch m + unroll exactly `period` ticks after micro-batch m. If `period` or `unroll` is given, only steady
+    states with that value count. Without a given `period`, a steady state counts only if it contains a complete
+    instance of the repetend. The length of a steady state is its number of micro-batches minus two unrolls. Among equal
+    lengths, the smallest unroll is chosen.
     """
     candidates: list[SteadyState] = []
     unrolls = range(1, min(_MAX_UNROLL, len(starts) - 1) + 1) if unroll is None else [unroll]

@@ -72,10 +72,11 @@ class MemoryInterval:
 
 @lru_cache(maxsize=256)
 def memory_intervals_on(plan: MicroBatchPlan, device: int) -> tuple[MemoryInterval, ...]:
-    """Return the intervals in which one micro-batch holds the memory of a device. Their sum is the memory it holds.
+    """Return the intervals in which one micro-batch holds memory of a device.
 
-    Each interval leads from an acquiring block to a releasing block that depends on it. The amounts are a flow from
-    acquiring to releasing blocks that uses all memory. Every well-formed plan has such a flow.
+    The sum of their amounts is all memory that the micro-batch holds there. Each interval leads from an acquiring block
+    to a releasing block that depends on it. The amounts are a flow from acquiring to releasing blocks that uses all
+    memory. Every well-formed plan has such a flow.
     """
     acquires = [b for b in plan.blocks_on[device] if plan.blocks[b].memory > 0]
     releases = [b for b in plan.blocks_on[device] if plan.blocks[b].memory < 0]

@@ -147,7 +147,7 @@ def _shorten_period(
 def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, control: Control) -> None:
     """Spend the remaining time on the makespan.
 
-    With `last_s` seconds left, look for a shorter period by repeating long list schedules.
+    When `last_s` seconds are left, look for a shorter period by repeating long list schedules.
     """
     portfolio.run(control.part(control.remaining_s - last_s))
     search.close_long(portfolio.lists, control)

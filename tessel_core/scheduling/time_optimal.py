@@ -31,7 +31,7 @@ With more runs, it works in coarser units.
 _MAX_PRESOLVED_RUNS = 1_000
 """Largest number of runs in a model with presolve and linear relaxations.
 
-In larger models they take long, ignore a cancel, and gain nothing.
+In larger models, presolve and relaxations take long, ignore a cancel, and gain nothing.
 """
 _START_SHARE = 0.25
 """Share of the time limit for the two-phase search, which provides the first schedule."""

@@ -18,7 +18,8 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
     devices = len(chains[0].devices)
     rank = {b: i for i, b in enumerate(plan.topological_order)}
     slots = [row for chain in chains for row in slots_of_1f1b(chain, micro_batches)]
-    # In 1F1B each micro-batch starts 2 slots after the one before, so units of p/2 start p slots apart. Add p slots.
+    # In 1F1B, each micro-batch starts 2 slots after the one before, so units of p/2 micro-batches start p slots apart.
+    # Add p slots.
     table = sorted((slot + devices * (m // (devices // 2)), rank[b], m, b) for slot, b, m in slots)
     return [(b, m) for _, _, m, b in table]
 

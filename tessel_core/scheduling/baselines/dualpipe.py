@@ -15,8 +15,8 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
     """
     down, up = chains
     half = len(down.devices) // 2
-    # The order needs at least one micro-batch per device. With fewer micro-batches, the runs of the missing micro-
-    # batches are left out of the order.
+    # The order needs at least one micro-batch per device. With fewer micro-batches, the runs of the missing
+    # micro-batches are left out of the order.
     planned = max(micro_batches, 2 * half)
     steps = [_steps(down, up, d, planned) for d in range(half)] + [_steps(up, down, d, planned) for d in range(half)]
     return merge_device_orders(plan, [numbered_runs(blocks, micro_batches) for blocks in steps])

@@ -28,7 +28,8 @@ def _order(plan: MicroBatchPlan, stages: Stages, micro_batches: int) -> list[Run
     """Return the order in which each stage, after a warmup, alternates a forward pass and all of its backward blocks.
 
     The orders cannot deadlock. On the k-th stage from the end, the backward pass of micro-batch m comes after the
-    forward pass of m + k - 1. The stage before it runs that forward pass right after its backward pass of m - 2.
+    forward pass of micro-batch m + k - 1. The previous stage runs that forward pass right after its own backward pass
+    of micro-batch m - 2.
     """
     orders = []
     for s, (forward, backward) in enumerate(stages):

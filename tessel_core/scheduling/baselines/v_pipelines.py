@@ -44,7 +44,9 @@ def _in_slots(slots: Slots) -> list[Run]:
 
 
 def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run], most_held: int) -> Slots:
-    """Return slots for the runs of `order` and for weight halves that it lacks, which run where a device would idle.
+    """Return slots for the runs of `order`, and for the weight halves that `order` lacks.
+
+    These weight halves run where a device would idle.
 
     Runs start as early as the order on their device allows. The activations of a chunk are held from its forward pass
     to its weight half. No device holds the activations of more than `most_held` chunks.

@@ -34,7 +34,7 @@ def _h1_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Ru
     """Return the order of ZB-H1 [Qi 2024, section 2.1].
 
     Forward passes and input halves are those of 1F1B. Weight halves are delayed until every stage holds as many
-    activations as the first one.
+    activations as the first stage.
     """
     return _order_with_late_weights(plan, chain, micro_batches, extra=0)
 

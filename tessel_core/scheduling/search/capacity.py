@@ -17,7 +17,7 @@ def find_fitting_order(
 ) -> tuple[Verdict, tuple[int, ...] | None]:
     """Return the verdict of CP-SAT, and an order of blocks in which one micro-batch alone fits in memory, or None.
 
-    If one micro-batch alone does not fit, no schedule does, because other micro-batches only add memory. If it fits,
+    If one micro-batch alone does not fit, no schedule fits, because other micro-batches only add memory. If it fits,
     running micro-batches one after another fits too.
     """
     capacities = [device.activation_capacity for device in plan.devices]
@@ -36,7 +36,7 @@ def find_fitting_order(
 def least_capacity(plan: MicroBatchPlan, effort: Effort, control: Control) -> int | None:
     """Return the least `memory_capacity`, equal on all devices, that allows a schedule.
 
-    Return None if it was not proved in time.
+    Return None if the least capacity was not proved in time.
     """
     static = [device.static_memory for device in plan.devices]
     easy = max(s + peak for s, peak in zip(static, _peaks(plan, plan.topological_order), strict=True))
@@ -83,7 +83,7 @@ def _unavoidable(plan: MicroBatchPlan) -> list[int]:
 def _one_micro_batch(plan: MicroBatchPlan) -> tuple[cp_model.CpModel, list[cp_model.IntVar], list[cp_model.IntVar]]:
     """Build a model of one micro-batch with unit durations.
 
-    Return it with the start of each block and each device's peak.
+    Return the model, the start of each block, and the peak memory of each device.
     """
     cp = cp_model.CpModel()
     start = [cp.new_int_var(0, len(plan.blocks) - 1, "") for _ in plan.blocks]

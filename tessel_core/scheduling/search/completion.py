@@ -49,7 +49,7 @@ _JOINING_SHARE, _MIN_JOINING_SHARE = 0.0115, 0.2
 """Time limit, as a share of the polish time, for finding one schedule that has both the proved period and makespan.
 
 The share is the first number times the square of the number of devices, but at least the second number. If the proofs
-took longer than this limit, a quarter of it remains.
+took longer than this limit, a quarter of the limit remains.
 """
 _MAX_PERIOD_MULTIPLE = 4
 """A schedule that repeats with this multiple of the period, or a smaller one, also keeps the repetend."""
@@ -116,7 +116,7 @@ class Completion:
         self.best = repetend.expand(self.micro_batches)
         """Shortest schedule that keeps the repetend.
 
-        If there are too few micro-batches to repeat, the shortest schedule.
+        If there are too few micro-batches to repeat, the shortest schedule of all.
         """
         self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
@@ -197,7 +197,7 @@ class Completion:
                 return
 
     def _is_long(self, steady: SteadyState) -> bool:
-        """Return whether a steady state is longer than one period, and long enough for `_shortest_stretch`."""
+        """Return whether a steady state has more micro-batches than one period, and at least `_shortest_stretch`."""
         stretch = steady.last_micro_batch - steady.first_micro_batch + 1
         return stretch > steady.unroll and stretch >= self._shortest_stretch
 
@@ -277,7 +277,7 @@ class Completion:
             self.compact(other)
 
     def begin_mirrored(self) -> None:
-        """Compact the repetend of least latency, and compute the ends bound at the same time.
+        """Left-compact the repetend of least latency, and compute the ends bound at the same time.
 
         This is for plans of two halves that are mirror images (see `find_mirror`).
         """
@@ -335,7 +335,7 @@ class Completion:
     def polish(self) -> None:
         """Until time ends, search for a schedule whose makespan is halfway between the bound and the best.
 
-        If no schedule of that makespan is found, the next search aims between it and the best.
+        If no schedule of that makespan is found, the next makespan lies between that makespan and the best.
         """
         low = self.bound
         while not self.done and low < self.best.makespan:

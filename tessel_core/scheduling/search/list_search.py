@@ -21,7 +21,10 @@ Priorities = NDArray[np.float64]
 _RUNS_PER_SLICE = 500_000
 """Number of runs placed in one slice of the search. A core places this many in about a fifth of a second."""
 _MIN_PRACTICE_MICRO_BATCHES = 24
-"""Rules are first improved on fewer micro-batches ("practice"), but on at least this many."""
+"""Least number of micro-batches in practice.
+
+*Practice* improves rules on fewer micro-batches than the schedule has.
+"""
 _MAX_STALLED_PRACTICE_SLICES = 4
 """Practice ends after this many slices without improvement."""
 _DUE_DATE_STEP = 0.5
@@ -103,7 +106,7 @@ class ListSearch:
         self._practised = -1
         """Makespan of the schedule in `_practice`, or -1 if there is none."""
         self.makespan = -1
-        """Makespan of the shortest schedule so far, or -1 before the first."""
+        """Makespan of the shortest schedule so far, or -1 before the first schedule."""
         self.slices = self.idle_slices = 0
         """Number of calls of `evolve`, in total and since the last improvement."""
         self._spread = max(0.6, plan.busiest_work * _HANDICAP_SPREAD)

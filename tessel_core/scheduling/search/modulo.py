@@ -54,7 +54,7 @@ def find_repetend(
 
 
 def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
-    """Return an upper limit for k that is high enough to prove a period infeasible.
+    """Return an upper limit for k (see the module) that is high enough to prove a period infeasible.
 
     The proof is in docs/explanation/schedule_search.md.
     """
@@ -63,7 +63,10 @@ def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
 
 
 def _likely_k(plan: MicroBatchPlan) -> int:
-    """Return an upper limit for k that most solutions keep: the micro-batches that fit in memory, and a few more."""
+    """Return an upper limit for k (see the module) that most solutions keep.
+
+    It is the number of micro-batches that fit in memory, and a few more.
+    """
     in_flight = len(plan.blocks)
     for d, device in enumerate(plan.devices):
         smallest = min((plan.blocks[b].memory for b in plan.blocks_on[d] if plan.blocks[b].memory > 0), default=0)
@@ -136,7 +139,8 @@ class ModuloModel:
     def _memory(self) -> None:
         """When copy i acquires memory, its devices hold at most their capacities for micro-batches.
 
-        For each device, this is sum over j of memory(j) * (k(i) - k(j) + [r(j) <= r(i)]) <= capacity.
+        For each device, the sum over its copies j of memory(j) * (k(i) - k(j) + [r(j) <= r(i)]) is at most the
+        capacity. The bracket is 1 if r(j) <= r(i), else 0.
         """
         for d, device in enumerate(self.plan.devices):
             capacity = device.activation_capacity
@@ -158,7 +162,7 @@ class ModuloModel:
     def _one_pair(self, moving: list[int], capacity: int) -> None:
         """Acquiring run m + c waits for releasing run m. The device has one acquiring and one releasing block.
 
-        c is capacity // acquired memory.
+        c is the device's capacity // the memory that a run acquires.
         """
         acquire, release = sorted(moving, key=lambda b: -self.plan.blocks[b].memory)
         at_once = capacity // self.plan.blocks[acquire].memory

@@ -27,7 +27,7 @@ class OrderSearch:
     """A tabu search in slices, each of which starts from the best order so far."""
 
     MAX_RUNS = 400_000
-    """Largest number of runs in a schedule. In larger ones, a step takes too long."""
+    """Largest number of runs in a schedule. In larger schedules, a step takes too long."""
 
     def __init__(self, plan: MicroBatchPlan, starts: IntColumn, seed: int) -> None:
         self.plan, self._shape, self._seed = plan, starts.shape, seed

@@ -38,7 +38,7 @@ Each round has its own seed, because the difficulty depends on the seed.
 _MAX_REPEATABLE_ROUNDS = 2
 """Number of rounds in a search with one worker.
 
-They usually end before the time limit, so the answer is reproducible.
+These rounds usually end before the time limit, so the answer is reproducible.
 """
 _STATES_BOUND_S = 2.5
 _APPROACHING_UNROLL = 100
@@ -48,7 +48,7 @@ If the schedule has more than half and less than four times as many micro-batche
 schedule. So the schedule cannot keep it.
 """
 _LEAST_KEPT_PERIODS = 4
-"""Least number of periods in a schedule that keeps a repetend which approaches such a bound.
+"""Least number of periods in a schedule that keeps a repetend which only approaches the bound.
 
 Measured on the plan finetune-4 with 32 micro-batches: if the kept repetend has 8, 15 or 31 micro-batches, the schedule
 takes 141, 193 or 257 steps.
@@ -183,7 +183,8 @@ class PeriodSearch:
     def _settle_small(self) -> None:
         """Offer a repetend of the exact least period, if the plan is small enough.
 
-        If no repetend attains this period, offer a short repetend that the schedule can keep, and a long one.
+        If no repetend attains this period, offer a short repetend that the schedule can keep, and a long repetend that
+        comes closer to this period.
         """
         exact = exact_period(self.plan, self.control)
         if exact is None:

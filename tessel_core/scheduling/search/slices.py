@@ -67,7 +67,7 @@ def work_off(
 
 
 def side_by_side(tasks: Sequence[Callable[[], Result]], workers: int, control: Control) -> list[Result] | None:
-    """Run the tasks in parallel and return their results, or None if the control stopped before all had ended."""
+    """Run the tasks in parallel and return their results, or None if the control stopped before all tasks ended."""
     left = list(range(len(tasks)))
     results: dict[int, Result] = {}
     team = min(workers, len(tasks))

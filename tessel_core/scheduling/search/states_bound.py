@@ -76,8 +76,8 @@ def set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
 State = tuple[tuple[int, ...], tuple[int, ...]]
 """A pair of tuples, each with one number per tied block.
 
-The first tuple has the number of runs that the block has started, minus the least such number of all tied blocks. The
-second has the remaining ticks of its current run, or 0.
+The first tuple has the number of runs that each block has started, minus the least such number of all tied blocks. The
+second tuple has the remaining ticks of each block's current run, or 0.
 """
 
 
@@ -98,7 +98,10 @@ class StateGraph:
         self.before = [[place[a] for a, _ in plan.predecessors[b] if a in place] for b in tied]
         self.memory = [block.memory for block in blocks]
         self.limits: list[list[tuple[int, list[int]]]] = [[] for _ in tied]
-        """For each acquiring block, the (capacity, tied blocks) of its devices with limited memory."""
+        """For each tied block that acquires memory, one pair for each of its devices with limited memory.
+
+        The pair is (capacity of the device, positions of the tied blocks on it).
+        """
         for i, block in enumerate(blocks):
             for d in block.devices if block.memory > 0 else ():
                 capacity = plan.devices[d].activation_capacity
@@ -173,8 +176,8 @@ class StateGraph:
 def least_ratio(moves: IntColumn, at_most: Fraction, control: Control) -> Fraction | None:
     """Return the least ratio of ticks to micro-batches over all cycles, or `at_most` if that is less.
 
-    `moves` is shaped like `StateGraph.moves`. As long as some cycle has a smaller ratio, that ratio is tried next. If
-    no cycle has one, distances to all states exist, which proves that the ratio is the least. Return None if the
+    `moves` has the columns of `StateGraph.moves`. As long as some cycle has a smaller ratio, that ratio is tried next.
+    If no cycle has one, distances to all states exist, which proves that the ratio is the least. Return None if the
     control stopped the search.
     """
     ratio = at_most
