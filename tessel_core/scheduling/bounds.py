@@ -161,9 +161,10 @@ def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     """Return a lower bound on the makespan in ticks: the work of a device plus its idle time at both ends.
 
-    It is the maximum over devices, and over subsets Q of their blocks. Before its first run of Q, a device can run only
-    its other blocks. If an ancestor of Q shares a device with all of these other blocks, the device idles while that
-    ancestor runs. The idle time after the last run of Q is that of the reversed plan.
+    It is the maximum over all devices, and over all subsets Q of a device's blocks. Before the first run of Q, the
+    device can run only its other blocks. If an ancestor of Q shares a device with all of these other blocks, the device
+    idles while that ancestor runs. The idle time after the last run of Q follows in the same way from the plan with
+    time reversed.
     """
     best = 0
     for d in range(len(plan.devices)):

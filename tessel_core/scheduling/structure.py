@@ -110,7 +110,7 @@ def _paired_by_flow(plan: MicroBatchPlan, acquires: list[int], releases: list[in
 def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int:
     """Return the least memory that one micro-batch holds on `device` from the start to the end of an interval.
 
-    It is the sum over all memory intervals that contain the given one.
+    It is the total amount of all memory intervals that always contain the given interval.
     """
 
     def reaches(before: int, after: int) -> bool:

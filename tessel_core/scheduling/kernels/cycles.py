@@ -72,12 +72,15 @@ class Timing(NamedTuple):
     mark: IntColumn
     trail: IntColumn
     far: IntColumn
-    """Array with one number: the height of joining arcs if no arc has a negative height (see `least_period`)."""
+    """Array with one number: the height of joining arcs.
+
+    If arcs have negative heights, `least_period` uses a height that is larger by their sum.
+    """
 
 
 @compiled
 def no_circles(tables: Tables, copies: int) -> Circles:
-    """Return circles for `copies` micro-batches. Their arrays are all 0, and the caller fills them."""
+    """Return circles for `copies` micro-batches. All numbers are 0, and the caller sets them."""
     stops = copies * tables.place_device.size
     return Circles(
         np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64)

@@ -46,9 +46,9 @@ from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.structure import find_mirror
 
 _JOINING_SHARE, _MIN_JOINING_SHARE = 0.0115, 0.2
-"""Time limit, as a share of the polish time, for finding one schedule that has both the proved period and makespan.
+"""Share of the polish time in which to find one schedule that has both the proved period and the proved makespan.
 
-The share is the first number times the square of the number of devices, but at least the second number. If the proofs
+The share is the first number times the square of the number of devices, but at least the second number.  If the proofs
 took longer than this limit, a quarter of the limit remains.
 """
 _MAX_PERIOD_MULTIPLE = 4
@@ -76,7 +76,7 @@ _FIRST_ROUND_S, _UNSURE_BOUND_S = 1.0, 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Numbers of micro-batches in the three parts of a schedule: free, tied and free ones.
+    """Numbers of micro-batches: free ones in the warmup, tied ones after them, and free ones in the cooldown.
 
     Tied micro-batches repeat with the period (see the module).
     """

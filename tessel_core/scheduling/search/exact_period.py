@@ -10,9 +10,10 @@ pause. A predecessor in A can run any number of periods earlier, so dependencies
 period.
 
 **Infimum.** Let r be the least ratio of ticks to micro-batches over all cycles [Lawler 1967]. Then b = work(A) + r is a
-lower bound on the period per micro-batch. The *cost* of a move is its ticks - r * micro-batches that begin, plus a
-difference of potentials that makes every cost at least 0. So a closed walk of U micro-batches lasts r * U + its cost. A
-repetend with period P is a closed walk of cost P - b * U. It passes a pause if A has any blocks.
+lower bound on the period per micro-batch, where work(A) is the duration of all blocks of A. The *cost* of a move is its
+ticks - r * micro-batches that begin, plus a difference of potentials that makes every cost at least 0. So a closed walk
+of U micro-batches lasts r * U + its cost. A repetend with period P is a closed walk of cost P - b * U. It passes a
+pause if A has any blocks.
 
 **Attained.** A closed walk of cost 0 stays in one strongly connected component of the moves of cost 0. So b is attained
 if and only if such a component has a cycle and, if A has any blocks, a pause.

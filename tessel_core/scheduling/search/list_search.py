@@ -198,8 +198,8 @@ class ListSearch:
 class InsertionSearch(ListSearch):
     """A list search that lists only the `tied` blocks, and inserts all other blocks into their schedule.
 
-    Tied blocks hold limited memory (see `kernels.insertion`), and all other blocks can wait. In a list schedule of all
-    blocks, the others often delay the tied blocks, which wastes memory.
+    All other blocks change no limited memory, so they can wait (see `kernels.insertion`). In a list schedule of all
+    blocks, they often delay the tied blocks, which wastes memory.
     """
 
     def __init__(

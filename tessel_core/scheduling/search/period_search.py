@@ -275,7 +275,7 @@ class PeriodSearch:
     def _all_kept(self) -> bool:
         """Whether no repetend that the schedule can keep has a shorter period than `_kept`.
 
-        If the bound is an infimum, a repetend that approaches it is enough.
+        This also counts as true if `_kept` approaches a bound that is an infimum.
         """
         if self._micro_batches == 1 or self._kept_approaches:
             return True
@@ -285,7 +285,7 @@ class PeriodSearch:
     def _to_beat(self) -> Fraction:
         """Period per micro-batch that a new repetend must beat.
 
-        It is that of `_best`. Once the least period is settled, it is that of `_kept`.
+        It is the period of `_best`. Once the least period is settled, it is the period of `_kept`.
         """
         return (self._kept if self.settled else self._best).period_per_micro_batch
 
