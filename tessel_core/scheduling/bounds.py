@@ -79,8 +79,9 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
 def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = frozenset()) -> int:
     """Return the least memory x ticks that one micro-batch holds on `device` while no block of `clique` runs.
 
-    It is the minimum over starts of sum(released x end) - sum(acquired x start), subject to the dependencies. Its dual
-    is a minimum-cost flow from acquiring to releasing blocks, so the optimum is an exact integer.
+    It is the minimum of sum(released x end) - sum(acquired x start) over all starts of blocks that keep the
+    dependencies. Its dual is a minimum-cost flow from acquiring to releasing blocks, so the optimum is an exact
+    integer.
     """
     memory = {b: plan.blocks[b].memory for b in plan.blocks_on[device] if plan.blocks[b].memory}
     if not memory:

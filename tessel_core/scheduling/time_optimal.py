@@ -36,7 +36,7 @@ In larger models, presolve and relaxations take long, ignore a cancel, and gain 
 _START_SHARE = 0.25
 """Share of the time limit for the two-phase search, which provides the first schedule."""
 _REORDER_SHARE = 0.2
-"""Share of the time limit for tabu search on the orders."""
+"""Share of the time limit for tabu search on the orders of runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class Beam(NamedTuple):
     clock: IntColumn
     """Start in ticks of the last placed run."""
     waived: IntColumn
-    """Bit i is set if the next run of `Ways.sole[i]` could have started earlier, when all devices were free.
+    """Bit i is set if the next run of block `Ways.sole[i]` could have started earlier, when all devices were free.
 
     So it may not start before another pinned run has started.
     """

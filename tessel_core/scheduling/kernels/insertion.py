@@ -31,8 +31,8 @@ _PAUSES_SHARE = 0.3
 class Pauses(NamedTuple):
     """Pauses of the clock (see the module), in ticks of the clock.
 
-    They are given by the start of the first pause, the distance between the starts of two pauses, and the width of a
-    pause.
+    `first` is the start of the first pause, `spacing` the distance from one start to the next, and `width` the length
+    of a pause.
     """
 
     first: int

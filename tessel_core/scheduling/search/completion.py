@@ -48,7 +48,7 @@ from tessel_core.scheduling.structure import find_mirror
 _JOINING_SHARE, _MIN_JOINING_SHARE = 0.0115, 0.2
 """Share of the polish time in which to find one schedule that has both the proved period and the proved makespan.
 
-The share is the first number times the square of the number of devices, but at least the second number.  If the proofs
+The share is the first number times the square of the number of devices, but at least the second number. If the proofs
 took longer than this limit, a quarter of the limit remains.
 """
 _MAX_PERIOD_MULTIPLE = 4

@@ -1,4 +1,4 @@
-"""List scheduling with priorities and handicaps (see `kernels.lists`), which change at random while that helps."""
+"""List scheduling with priorities and handicaps (see `kernels.lists`). Random changes improve both."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class ModuloModel:
             self.cp.add(self.start((acquire, copy)) + turns * self.period >= freed)
 
     def _anchor(self) -> None:
-        """Fix r of one source block, and k of one source block per connected component.
+        """Fix r of one block without predecessors, and k of one such block per connected component.
 
         This excludes no solution, because all starts can be shifted together.
         """

@@ -309,7 +309,7 @@ class PeriodSearch:
     def at_bound(self, unroll: int) -> None:
         """Let CP-SAT search for a repetend whose period is the bound, if that is a whole number of ticks.
 
-        Do nothing if no repetend attains the bound.
+        Do nothing if it is known that no repetend attains the bound.
         """
         if (self.bound * unroll).denominator == 1 and self._infimum is None and self._of_use(unroll):
             seconds = self.effort.seconds * (_AT_BOUND_SHARE if unroll > 1 else 1)
