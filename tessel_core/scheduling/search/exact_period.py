@@ -183,7 +183,7 @@ class _Cycles:
         return ExactPeriod(least, PeriodInfimum(least, excess, longest), self, walk)
 
     def _pauses(self, states: Iterable[int]) -> list[int]:
-        """Return the `states` in which blocks of A can run: those without a run in progress, or all if A is empty."""
+        """Return the `states` in which A can run: those without a run in progress, or all of them if A is empty."""
         return [each for each in states if not self.aside or not any(self.states.states[each][1])]
 
     def _begun(self, walk: Sequence[int]) -> int:
