@@ -66,7 +66,10 @@ def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run]
 
 
 class _Line:
-    """The runs that one device still has to execute, and the chunks whose activations it can still hold."""
+    """The runs that one device still has to execute.
+
+    `room` is the number of chunks whose activations it can still hold.
+    """
 
     def __init__(self, plan: MicroBatchPlan, chain: Chain, runs: Sequence[Run], most_held: int) -> None:
         self.plan = plan

@@ -169,8 +169,8 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
 def _next_tied(tables: Tables, lines: Lines, state: State, stopped: int) -> tuple[int, int, int]:
     """Return the tied run that can start first or -1, its start, and the least `due` of the tied runs that wait.
 
-    A run waits if one of its predecessors is not placed. `stopped` is the number of ticks for which waiting runs have
-    stopped the clock so far.
+    A run waits if one of its predecessors is not placed. `stopped` is the number of ticks for which the clock has
+    stopped so far, without the pauses.
     """
     best, start, waits_since = -1, UNLIMITED, UNLIMITED
     for d in range(tables.capacity.size):
