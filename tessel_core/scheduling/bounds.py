@@ -26,18 +26,18 @@ _MAX_BLOCKS_FOR_ALL_SUBSETS = 4
 def period_bound(plan: MicroBatchPlan) -> Fraction:
     """Return a lower bound on the period per micro-batch in ticks, for any number of micro-batches per period.
 
-    It is the larger of two bounds. The first is the work of the busiest device. The second is Little's law: the memory
-    x time that a micro-batch must hold on a device, divided by the capacity of the device.
+    It is the larger of two bounds. The first is the work of the busiest device. The second is Little's law: the least
+    memory x time that a micro-batch holds on a device, divided by the capacity of the device.
     """
     return max([Fraction(plan.busiest_work), *_memory_bounds(plan)])
 
 
 @lru_cache(maxsize=32)
 def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
-    """Return a lower bound on the period per micro-batch of a repetend that repeats within N micro-batches.
+    """Return a lower bound on the period per micro-batch of a repetend of fewer than `micro_batches` micro-batches.
 
-    Such a repetend has U < N micro-batches, and its period is a whole number of ticks. `bound` is a lower bound on the
-    period per micro-batch of every repetend.
+    The period of such a repetend is a whole number of ticks, so the result may be above `bound`. `bound` is a lower
+    bound on the period per micro-batch of every repetend.
     """
     if bound.denominator < micro_batches:
         return bound
@@ -45,15 +45,18 @@ def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
 
 
 def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
-    """Yield lower bounds on the period: work(A) + memory x time / capacity, for each device and clique A.
+    """Yield lower bounds on the period per micro-batch, for each device and each clique of blocks.
 
-    A clique is a set of blocks of which no two run at the same time, because they share a device. It may be empty.
-    `memory x time` is the least that one micro-batch holds on the device while no block of A runs. It counts only
-    blocks that share a device with every block of A, because only these never run at the same time as A.
+    A clique is a set of blocks of which no two run at the same time, because they share a device. It may be empty. The
+    bound is the work of the clique + memory x time / capacity. Here, memory x time is the least that one micro-batch
+    holds on the device while no block of the clique runs. The time counts only blocks that share a device with every
+    block of the clique, because only these never run at the same time as the clique.
 
     Memory held is a multiple of the greatest common divisor of the blocks' memory, so the capacity is rounded down to
-    such a multiple. A second form counts micro-batches: if each holds at least v for some time, at most capacity // v
-    do so at once. [Little 1961]
+    such a multiple.
+
+    A second form counts micro-batches. If each micro-batch holds at least v for at least t ticks, at most capacity // v
+    micro-batches do so at once. Then t / (capacity // v) replaces memory x time / capacity [Little 1961].
     """
     wide = {block.devices for block in plan.blocks if len(block.devices) > 1}
     cliques = [frozenset[int]()]
@@ -76,8 +79,9 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
 def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = frozenset()) -> int:
     """Return the least memory x ticks that one micro-batch holds on `device` while no block of `clique` runs.
 
-    It is the minimum over starts of sum(released x end) - sum(acquired x start), subject to the dependencies. Its dual
-    is a minimum-cost flow from acquiring to releasing blocks, so the optimum is an exact integer.
+    It is the minimum of sum(released x end) - sum(acquired x start) over all starts of blocks that keep the
+    dependencies. Its dual is a minimum-cost flow from acquiring to releasing blocks, so the optimum is an exact
+    integer.
     """
     memory = {b: plan.blocks[b].memory for b in plan.blocks_on[device] if plan.blocks[b].memory}
     if not memory:
@@ -91,7 +95,11 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
 
 
 def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
-    """Return the least ticks of `hold` in which no block of `clique` runs. They are the longest path through `hold`."""
+    """Return the least number of ticks of `hold` in which no block of `clique` runs.
+
+    It is the length of the longest path through `hold`. Only blocks that share a device with all of `clique` add to
+    this length.
+    """
     clock = _rivals_of_all(plan, clique, without=clique)
     between = longest_from(plan, hold.acquire, clock, lags=not clique)[hold.release]
     return clock[hold.acquire] + between + clock[hold.release]
@@ -112,7 +120,7 @@ def _rivals_of_all(plan: MicroBatchPlan, blocks: Collection[int], without: Colle
 def _longest_flow(nodes: int, arcs: list[tuple[int, int, int]], supplies: dict[int, int]) -> int:
     """Return the largest total length of a flow from nodes with positive `supplies` to nodes with negative ones.
 
-    `arcs` are triples (from, to, length).
+    `arcs` are triples (from, to, length). The total length is the sum of flow x length over all arcs.
     """
     from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
@@ -154,9 +162,10 @@ def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     """Return a lower bound on the makespan in ticks: the work of a device plus its idle time at both ends.
 
-    It is the maximum over devices, and over subsets Q of their blocks. Before its first run of Q, a device can run only
-    its other blocks. If an ancestor of Q shares a device with all of these, the device idles while that ancestor runs.
-    The idle time after the last run of Q is that of the reversed plan.
+    It is the maximum over all devices, and over all subsets Q of a device's blocks. Before the first run of Q, the
+    device can run only its other blocks. If an ancestor of Q shares a device with all of these other blocks, the device
+    idles while that ancestor runs. The idle time after the last run of Q follows in the same way from the plan with
+    time reversed.
     """
     best = 0
     for d in range(len(plan.devices)):
@@ -171,7 +180,11 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 
 
 def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
-    """Yield all subsets if the device has few blocks, else, for each k, the blocks on at most k devices."""
+    """Yield the sets of a device's blocks that the idle bound tries.
+
+    If the device has few blocks, they are all subsets. Otherwise there is one set for each number k: the device's
+    blocks that run on at most k devices.
+    """
     blocks = plan.blocks_on[device]
     if len(blocks) <= _MAX_BLOCKS_FOR_ALL_SUBSETS:
         for size in range(1, len(blocks) + 1):
@@ -204,7 +217,10 @@ def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 
 
 class _Window:
-    """Work and paths around the interval from the start of block a to the end of block r, on one device, in ticks."""
+    """Work and paths around the interval from the start of block a to the end of block r, on one device, in ticks.
+
+    The blocks a and r are those of `window_bound`.
+    """
 
     def __init__(
         self, plan: MicroBatchPlan, device: int, hold: MemoryInterval, at_once: int, heads: list[int], tails: list[int]
@@ -236,7 +252,10 @@ class _Window:
 
 
 def _round_by_round(window: _Window, micro_batches: int) -> int:
-    """Return the makespan if all runs start as early as these rules allow. a(j) is run j of block a, and c = `at_once`:
+    """Return the makespan in ticks if all runs start as early as the rules below allow.
+
+    a(j) and r(j) are the runs of blocks a and r (see `window_bound`) in micro-batch j, counted from 0. c is `at_once`,
+    and N is the number of micro-batches.
 
     - Before a(j), the device does j + 1 runs of the blocks before a, j runs of a, and j - c + 1 runs of r and of the
       blocks between a and r.

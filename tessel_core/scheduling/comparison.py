@@ -84,7 +84,8 @@ class Comparison:
     pair whose scheduler does not apply, or whose schedule does not fit, may be in the list. Its answer says why there
     is no schedule.
 
-    Raises InputError if the units of time or the numbers differ, if a pair occurs twice, or if there are too many.
+    Raises InputError if units of time differ, if numbers of micro-batches or samples do not match, if a pair occurs
+    twice, or if there are too many pairs.
     """
 
     pairs: tuple[Pair, ...] = ()
@@ -130,7 +131,8 @@ class Comparison:
     def with_pair(self, pair: Pair) -> Comparison:
         """Return the list with one more pair at the end. The pair gets the number of micro-batches of the list.
 
-        Raises InputError if the pair is in the list already, has another unit of time, or cannot get this number.
+        Raises InputError if the pair is in the list already, has another unit of time, or cannot get that number of
+        micro-batches.
         """
         pair = self._suited(pair)
         if pair in self.pairs:
@@ -151,11 +153,14 @@ class Comparison:
             return False
 
     def without(self, index: int) -> Comparison:
-        """Return the list without pair `index`. The reference stays with its pair if that remains."""
+        """Return the list without pair `index`. The reference stays with its pair if that pair remains."""
         return self.only([i for i in range(len(self.pairs)) if i != index])
 
     def only(self, order: Sequence[int]) -> Comparison:
-        """Return the list with these pairs in this order. The reference stays with its pair if that remains."""
+        """Return the list with the pairs at the indices `order`, in this order.
+
+        The reference stays with its pair if that pair remains.
+        """
         pairs = tuple(self.pairs[i] for i in order)
         reference = order.index(self.reference) if self.reference in order else None
         return Comparison(pairs, reference, {pair: self.names[pair] for pair in pairs if pair in self.names})
@@ -184,9 +189,10 @@ class Comparison:
 
 
 def _with_equal_samples(pair: Pair, plan: MicroBatchPlan, micro_batches: int) -> Pair:
-    """Return the pair with as many samples as `micro_batches` of `plan` have.
+    """Return the pair with as many samples as `micro_batches` micro-batches of `plan` have.
 
-    If samples are unknown, the pair gets as many micro-batches.
+    If one of the two plans does not give its samples, the pair gets `micro_batches` micro-batches. Raises InputError if
+    the pair cannot have this number.
     """
     count = micro_batches
     if pair.plan.samples is not None and plan.samples is not None:
@@ -295,8 +301,8 @@ def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
 def opposed(comparison: Comparison, answers: Sequence[Answer], ticked: Collection[int] = ()) -> tuple[int, int] | None:
     """Return the indices of two pairs to draw beside each other: the reference, and the shortest other schedule.
 
-    Schedules that fit come before schedules that do not. If the user has ticked pairs, the choice is among these. A
-    single ticked pair is compared with the reference. The result is None if there are not two schedules.
+    Schedules that fit in memory come before all others. If the user has ticked pairs, the choice is among the ticked
+    pairs. A single ticked pair is compared with the reference. The result is None if there are not two schedules.
     """
     ends = {i: each.report for i, each in enumerate(answers) if each.report is not None and each.report.drawable}
     reference = default_reference(comparison, answers) if comparison.reference not in ends else comparison.reference

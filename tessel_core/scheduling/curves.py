@@ -59,7 +59,7 @@ class CountSweep:
     """Pairs (plan, scheduler) to solve for several numbers of micro-batches.
 
     `counts` are the numbers for the pair with the most micro-batches. A pair with half as many micro-batches gets half
-    of each count. It has no point for an odd count.
+    of each count. Such a pair has no point for an odd count.
     """
 
     pairs: tuple[Question, ...]
@@ -82,7 +82,8 @@ class CountSweep:
     def solve(self, control: Control) -> tuple[CountPoint, ...]:
         """Solve all points, and deliver each to `control` as soon as it is known.
 
-        Published orders come first, because they need no search. Within both kinds, small counts come first.
+        Published orders come before searches, because they are fast. Among the published orders, and among the
+        searches, small counts come first.
         """
         points: list[CountPoint] = []
         searched = [pair.scheduler not in BASELINES for pair in self.pairs]
@@ -208,9 +209,9 @@ def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None
 
 
 def _improved(points: Collection[MemoryPoint], new: MemoryPoint) -> list[MemoryPoint]:
-    """Return the points whose periods are longer than that of `new`, with its period.
+    """Return the points whose periods are longer than that of `new`, with the period of `new`.
 
-    Its period is valid for them, because their capacities are larger.
+    The period of `new` is valid for these points, because their capacities are larger.
     """
     better = []
     for point in points:

@@ -26,7 +26,8 @@ class LineUp:
 def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[[str], object]) -> LineUp:
     """Return the pairs to compare for a network, published schedules first.
 
-    `config_of` maps a scheduler's name to its options. On X forms, half of the `micro_batches` run in each direction.
+    `config_of` maps a scheduler's name to its options. On forms with two pipelines in opposite directions, half of the
+    `micro_batches` run in each direction.
 
     Raises InputError if the network is unknown, or if terms or the number of micro-batches are out of range.
     """
@@ -49,8 +50,8 @@ def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[
 def forms_for_schedulers(plans: Mapping[str, MicroBatchPlan]) -> dict[str, str]:
     """Map the name of each published schedule to the first form whose plan suits it.
 
-    Schedules published for split backward passes prefer a form that has them. Schedules that no form suits are left
-    out.
+    For schedules published for split backward passes, forms with split backward passes come first. Schedules that no
+    form suits are left out.
     """
     chosen = {}
     for name, scheduler in BASELINES.items():

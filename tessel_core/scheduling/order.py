@@ -87,7 +87,7 @@ def merge_device_orders(plan: MicroBatchPlan, device_orders: Sequence[Sequence[R
 def one_after_the_other(plan: MicroBatchPlan, order: Sequence[int] | None = None) -> Repetend:
     """Return the repetend in which each micro-batch starts when the previous one has ended.
 
-    Its blocks run in `order`, as early as the dependencies allow.
+    The blocks of a micro-batch run in `order`, as early as the dependencies allow.
     """
     alone = run_in_order(plan, 1, ((b, 0) for b in order or plan.topological_order))
     length = max(int(alone[0, b]) + block.duration for b, block in enumerate(plan.blocks))

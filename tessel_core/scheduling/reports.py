@@ -78,10 +78,10 @@ def _over(plan: MicroBatchPlan, excess: Sequence[int]) -> str:
 
 
 def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0, bound: int = 0) -> ScheduleReport:
-    """Return a report on a finished schedule with newly computed bounds. Claims of its file are ignored.
+    """Return a report on a finished schedule with newly computed bounds.
 
-    The objective is the makespan, or the period if only the period is proved. `bound` is a lower bound on the
-    makespan that an earlier search proved.
+    A status or bounds from the schedule's file are ignored. The objective is the makespan, or the period if only the
+    period is proved. `bound` is a lower bound on the makespan that an earlier search proved.
 
     Raises InputError with the first rule that the schedule breaks.
     """

@@ -1,4 +1,4 @@
-"""The table of schedulers, in the order of forms, and `solve_schedule`, which runs one and checks its result."""
+"""The table of schedulers, in the order in which forms list them, and `solve_schedule`, which runs one scheduler."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Scheduler(Solver):
     """
 
     def why_not(self, plan: MicroBatchPlan, micro_batches: int) -> str:
-        """Return the objection to the plan, or else the one to the number of micro-batches. Empty if there is none."""
+        """Return the objection to the plan, or else the objection to the number of micro-batches.
+
+        Return an empty string if there is no objection.
+        """
         return self.objection(plan) or self.count_objection(plan, micro_batches)
 
 
@@ -146,7 +149,7 @@ class Question:
 
     @property
     def objective(self) -> str:
-        """Requested objective. Empty if the scheduler has only one."""
+        """Requested objective. Empty if the scheduler has only one objective."""
         return getattr(self.config, "objective", "")
 
     @property
@@ -158,7 +161,7 @@ class Question:
         return replace(self, config=without_selection(self.config))
 
     def about(self, objective: str) -> Question:
-        """Return the question for another objective, or itself if the scheduler has only one."""
+        """Return the question for another objective, or the same question if the scheduler has only one objective."""
         return replace(self, config=replace(self.config, objective=objective)) if self.objective else self
 
     def answered_by(self, report: ScheduleReport) -> ScheduleReport:

@@ -15,9 +15,11 @@ _MAX_UNROLL = 16
 def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int | None = None) -> SteadyState | None:
     """Return the longest steady state of `starts`, or None if nothing repeats.
 
-    `starts` is shaped (micro-batches, blocks). `period` and `unroll` fix the values of the steady state if they are
-    given. Without a given `period`, a steady state counts only if it contains a complete instance of the repetend. The
-    length is the number of micro-batches beyond two unrolls. Smaller unrolls win ties.
+    `starts` is shaped (micro-batches, blocks). A steady state is a range of micro-batches in which every block starts
+    micro-batch m + unroll exactly `period` ticks after micro-batch m. If `period` or `unroll` is given, only steady
+    states with that value count. Without a given `period`, a steady state counts only if it contains a complete
+    instance of the repetend. The length of a steady state is its number of micro-batches minus two unrolls. Among equal
+    lengths, the smallest unroll is chosen.
     """
     candidates: list[SteadyState] = []
     unrolls = range(1, min(_MAX_UNROLL, len(starts) - 1) + 1) if unroll is None else [unroll]

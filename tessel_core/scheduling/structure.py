@@ -15,8 +15,8 @@ def longest_to(
 ) -> list[int]:
     """Return the length of the longest path to the start of each block, or from its end if `backwards`.
 
-    The length is the sum of the `weight` of the other blocks on the path and, with `lags`, of its lags. Weights and
-    lengths are in quanta of `quantum` ticks. Lags are rounded down to quanta.
+    The length is the sum of the `weight` of the other blocks on the path and, with `lags`, of the lags between blocks.
+    Weights and lengths are in quanta of `quantum` ticks. Lags are rounded down to quanta.
     """
     before = plan.successors if backwards else plan.predecessors
     longest = [0] * len(plan.blocks)
@@ -47,7 +47,7 @@ def longest_from(
 ) -> dict[int, int]:
     """Return the length of the longest path from the end of `first` to the start of each block that depends on it.
 
-    Paths do not pass through `ends`. Weights, lags and quanta are as in `longest_to`.
+    A path may end at a block of `ends`, but not pass through it. Weights, lags and quanta are as in `longest_to`.
     """
     longest: dict[int, int] = {}
     for b in plan.topological_order:
@@ -72,9 +72,11 @@ class MemoryInterval:
 
 @lru_cache(maxsize=256)
 def memory_intervals_on(plan: MicroBatchPlan, device: int) -> tuple[MemoryInterval, ...]:
-    """Return intervals whose sum is the memory of a device's blocks, each from an acquiring to a later releasing block.
+    """Return the intervals in which one micro-batch holds memory of a device.
 
-    The amounts are a saturating flow from acquiring to releasing blocks, which every well-formed plan has.
+    The sum of their amounts is all memory that the micro-batch holds there. Each interval leads from an acquiring block
+    to a releasing block that depends on it. The amounts are a flow from acquiring to releasing blocks that uses all
+    memory. Every well-formed plan has such a flow.
     """
     acquires = [b for b in plan.blocks_on[device] if plan.blocks[b].memory > 0]
     releases = [b for b in plan.blocks_on[device] if plan.blocks[b].memory < 0]
@@ -108,7 +110,7 @@ def _paired_by_flow(plan: MicroBatchPlan, acquires: list[int], releases: list[in
 def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int:
     """Return the least memory that one micro-batch holds on `device` from the start to the end of an interval.
 
-    It is the sum over all memory intervals that contain the given one.
+    It is the total amount of all memory intervals that always contain the given interval.
     """
 
     def reaches(before: int, after: int) -> bool:
@@ -140,7 +142,7 @@ def tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
 
 
 def all_tied(plan: MicroBatchPlan) -> list[int]:
-    """Return all blocks that memory ties to others (see `tied_by_memory`), and the blocks on paths between them."""
+    """Return all blocks of the sets of `tied_by_memory`, and the blocks on paths between two such blocks."""
     tied = sum(1 << b for each in tied_by_memory(plan) for b in each)
     before = 0
     for b in range(len(plan.blocks)):
@@ -149,7 +151,7 @@ def all_tied(plan: MicroBatchPlan) -> list[int]:
 
 
 def part_of(plan: MicroBatchPlan, blocks: Collection[int]) -> MicroBatchPlan:
-    """Return the plan with only some of its blocks, in their order, and the dependencies between those."""
+    """Return the plan with only the given blocks, in their order in the plan, and their mutual dependencies."""
     names = {plan.blocks[b].name for b in blocks}
     return replace(
         plan,
@@ -167,10 +169,11 @@ def independent_parts(plan: MicroBatchPlan) -> tuple[tuple[int, ...], ...]:
 
 
 def find_mirror(plan: MicroBatchPlan) -> dict[int, int]:
-    """Map each block of the second half of a plan to its mirror image in the first half: device d becomes n - 1 - d.
+    """Map each block of the second half of a plan to its mirror image in the first half.
 
-    The map is empty if the plan has no mirror image. If images start together, the rules of one half imply those of the
-    other, so only half the plan has to be solved.
+    In the image, device d of n devices becomes device n - 1 - d. The map is empty if the plan has no mirror image. If
+    each block starts together with its image, the rules of one half imply those of the other. Then only half of the
+    plan has to be solved.
     """
     halves = independent_parts(plan)
     if len(halves) != 2 or len(halves[0]) != len(halves[1]):

@@ -1,4 +1,4 @@
-"""The scheduler `tessel`: a two-phase search for the shortest schedule and for the one of shortest period."""
+"""The scheduler `tessel`: a two-phase search for the shortest schedule and for the schedule of shortest period."""
 
 from __future__ import annotations
 
@@ -136,7 +136,10 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
 def _shorten_period(
     search: PeriodSearch, lists: Callable[[], Portfolio], phase: Control, control: Control
 ) -> Portfolio | None:
-    """Run phase 1. If the kernels load in time, use list schedules too and return their portfolio, else None."""
+    """Run phase 1, also with list schedules if the compiled kernels load in time.
+
+    Return the portfolio of list searches, or None if the kernels do not load in time.
+    """
     if search.settled or not _kernels_ready(control.part(max(phase.remaining_s, _MIN_LOADING_S))):
         search.go_on(phase, ready=False)
         return None
@@ -151,7 +154,7 @@ def _shorten_period(
 def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, control: Control) -> None:
     """Spend the remaining time on the makespan.
 
-    With `last_s` seconds left, look for a shorter period by repeating long list schedules.
+    When `last_s` seconds are left, look for a shorter period by repeating long list schedules.
     """
     portfolio.run(control.part(control.remaining_s - last_s))
     search.close_long(portfolio.lists, control)
@@ -162,10 +165,11 @@ def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, cont
 def _shortest_and_steady(
     completion: Completion, found: FoundPeriod, sequential: int
 ) -> tuple[Schedule, Schedule | None]:
-    """Return the shortest schedule and the steady one, which are the same schedule if possible.
+    """Return the shortest schedule and the steady schedule, which are the same schedule if possible.
 
-    The steady one is None if there are too few micro-batches to repeat: if repeating the whole shortest schedule is
-    faster, or if the sequential schedule is as short.
+    The steady schedule keeps the repetend of shortest period that it can repeat. It is None if there are too few
+    micro-batches for it. This is also the case if repeating the whole shortest schedule is faster, or if the sequential
+    schedule is as short as the steady one.
     """
     completion.keep_shortest()
     incumbent, steady = completion.incumbent, completion.steady

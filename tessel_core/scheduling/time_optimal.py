@@ -1,4 +1,4 @@
-"""The scheduler `time-optimal`: the shortest schedule of all micro-batches, by one CP-SAT model of every run."""
+"""The scheduler `time-optimal`: the shortest schedule of all micro-batches, by one CP-SAT model of all runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,19 @@ if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
 
 _MAX_EXACT_RUNS = 200
-"""Up to this many runs, CP-SAT works in ticks, and its bound is valid. Above, it works in coarser units."""
+"""Largest number of runs for which CP-SAT works in ticks, so that its bound is valid.
+
+With more runs, it works in coarser units.
+"""
 _MAX_PRESOLVED_RUNS = 1_000
-"""In larger models, presolve and linear relaxations take long, ignore a cancel, and gain nothing."""
+"""Largest number of runs in a model with presolve and linear relaxations.
+
+In larger models, presolve and relaxations take long, ignore a cancel, and gain nothing.
+"""
 _START_SHARE = 0.25
 """Share of the time limit for the two-phase search, which provides the first schedule."""
 _REORDER_SHARE = 0.2
-"""Share of the time limit for tabu search on the orders."""
+"""Share of the time limit for tabu search on the orders of runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,8 @@ class TimeOptimalConfig:
 def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, control: Control) -> ScheduleReport:
     """Search for the least makespan, with its bound. The schedule need not have a steady state.
 
-    This is the "time-optimal" search of [Lin et al., Tessel, HPCA 2024, section III]. Its model grows with N.
+    This is the "time-optimal" search of [Lin et al., Tessel, HPCA 2024, section III]. Its model grows with the number
+    of micro-batches.
     """
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
@@ -68,7 +75,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
 
 
 class _Search:
-    """Steps that shorten an incumbent: reorder runs, then minimise."""
+    """The steps that shorten an incumbent: reverse neighbouring runs by tabu search, then minimise by CP-SAT."""
 
     def __init__(self, incumbent: Incumbent, effort: Effort, control: Control) -> None:
         self.incumbent, self.effort, self.control = incumbent, effort, control

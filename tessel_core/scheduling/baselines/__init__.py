@@ -1,1 +1,1 @@
-"""Published schedules, one file per schedule or family. Each runs its published order."""
+"""Published schedules, one file per schedule or family of schedules. Each scheduler runs the published order."""

@@ -15,8 +15,9 @@ class Chain:
     """The blocks of each pipeline stage. Stage s runs on device `devices[s]`, which may have other stages too.
 
     `forward`, `backward` and `weight` have one block index per stage. If stages are on disjoint groups of devices,
-    `devices` has the first device of each group. `backward` is empty for inference. `weight[s]` is None if the backward
-    pass of stage s is not split.
+    `devices` has the first device of each group. `backward` is empty for inference. If the backward pass of stage s is
+    split, `backward[s]` is its input half, which computes the gradients of inputs, and `weight[s]` is its weight half,
+    which computes the gradients of weights. Otherwise `weight[s]` is None.
     """
 
     devices: tuple[int, ...]
@@ -180,9 +181,10 @@ def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -
 
 
 def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chain | str:
-    """Return the chain with its weight halves, or one sentence on why a half belongs to no stage.
+    """Return the chain with its weight halves (see `Chain`), or one sentence on why a half belongs to no stage.
 
-    A weight half belongs to the first stage on its device that the backward pass reaches once the half may run.
+    A weight half depends on the first few blocks of the backward chain. From the last of these blocks on, the chain
+    passes stages down to the first one. The weight half belongs to the first of them that is on its own device.
     """
     weights: list[int | None] = [None] * len(chain.devices)
     mask = sum(1 << b for b in chain.backward)

@@ -15,14 +15,15 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
     """
     down, up = chains
     half = len(down.devices) // 2
-    # The order needs at least one micro-batch per device. With fewer, the runs of the missing ones are left out of it.
+    # The order needs at least one micro-batch per device. With fewer micro-batches, the runs of the missing
+    # micro-batches are left out of the order.
     planned = max(micro_batches, 2 * half)
     steps = [_steps(down, up, d, planned) for d in range(half)] + [_steps(up, down, d, planned) for d in range(half)]
     return merge_device_orders(plan, [numbered_runs(blocks, micro_batches) for blocks in steps])
 
 
 def _steps(near: Chain, far: Chain, distance: int, micro_batches: int) -> list[int]:
-    """Return the sequence of blocks of the device that is `distance` devices away from the nearer end.
+    """Return the blocks of one device in their order. The device is `distance` devices from the nearer end.
 
     It has stage `distance` of the chain `near`, which starts at this end, and the stage of the chain `far` that is
     `distance` before the last. During cooldown, weight halves are delayed, and run in the order of their input halves.

@@ -21,7 +21,8 @@ def _find_late(plan: MicroBatchPlan) -> set[int] | str:
 def _order(plan: MicroBatchPlan, late: set[int], micro_batches: int) -> list[Run]:
     """Return all forward passes in order of micro-batch, then all backward passes in reverse [Huang 2019, figure 2c].
 
-    Both are ordered as wavefronts: each micro-batch is one block behind the one before it.
+    The forward passes, and then the backward passes, are ordered as a wavefront: each micro-batch is one block behind
+    the micro-batch before it.
     """
     depth = longest_to(plan, [1] * len(plan.blocks), lags=False)
 

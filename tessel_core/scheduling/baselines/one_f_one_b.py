@@ -10,8 +10,8 @@ from tessel_core.scheduling.order import Run, merge_device_orders, published
 def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]]:
     """Return the table of 1F1B as triples (slot, block, micro-batch).
 
-    Of S stages, stage s runs forward m in slot s + 2m and backward m in slot 2S - 1 - s + 2m [Narayanan 2019,
-    figure 4]. For inference, it runs forward m in slot s + m.
+    With S stages, stage s runs the forward pass of micro-batch m in slot s + 2m, and its backward pass in slot 2S - 1 -
+    s + 2m [Narayanan 2019, figure 4]. For inference, it runs the forward pass in slot s + m.
     """
     stages = len(chain.forward)
     if not chain.backward:
@@ -28,7 +28,8 @@ def _order(plan: MicroBatchPlan, stages: Stages, micro_batches: int) -> list[Run
     """Return the order in which each stage, after a warmup, alternates a forward pass and all of its backward blocks.
 
     The orders cannot deadlock. On the k-th stage from the end, the backward pass of micro-batch m comes after the
-    forward pass of m + k - 1. The stage before it runs that forward pass right after its backward pass of m - 2.
+    forward pass of micro-batch m + k - 1. The previous stage runs that forward pass right after its own backward pass
+    of micro-batch m - 2.
     """
     orders = []
     for s, (forward, backward) in enumerate(stages):
@@ -52,7 +53,7 @@ ONE_F_ONE_B = published(
 
 
 def _split(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
-    """Return the blocks on all devices, and the other blocks."""
+    """Return the blocks that run on all devices, and all other blocks."""
     wide = [b for b, block in enumerate(plan.blocks) if len(block.devices) == len(plan.devices)]
     return wide, [b for b in range(len(plan.blocks)) if b not in wide]
 

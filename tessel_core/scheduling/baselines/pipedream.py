@@ -18,10 +18,10 @@ def _find_return_chain(plan: MicroBatchPlan) -> Chain | str:
 def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Return the order of DistIR's simulation in unit time steps.
 
-    In each time step, a stage switches between forward and backward, or repeats the last kind if the other is not
-    ready. The lowest micro-batch comes first. Passes that become ready in a time step run in the next one at the
-    earliest. On the first stage all forward passes are ready at once, so stage s of p holds min(N, 2 (p - s) - 1)
-    micro-batches.
+    In each time step, a stage switches between forward and backward, or repeats the last kind if the other kind is not
+    ready. The lowest micro-batch comes first. Passes that become ready in a time step run in the next step at the
+    earliest. On the first stage, all forward passes are ready at once. So, of N micro-batches, stage s of p stages
+    holds at most min(N, 2 (p - s) - 1) at the same time.
     """
     last = len(chain.devices) - 1
     ready: list[dict[bool, list[int]]] = [{False: [], True: []} for _ in chain.devices]

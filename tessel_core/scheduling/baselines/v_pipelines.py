@@ -1,7 +1,9 @@
 """ZB-V, V-Half and V-Min: pipelines in a V, down the devices and up again, with split backward passes.
 
-Each device has two stages, called chunks. Publications draw these schedules in slots, and every pass takes one slot.
-Only the order of the slots is used here.
+Each device has two stages, called chunks. Publications draw these schedules in *slots*, and every pass takes one slot.
+Only the order of the slots is used here. A *building block* is the slots of all passes of one micro-batch. It repeats
+with every micro-batch, six slots later each time. A split backward pass has an input half and a weight half (see
+`chain.Chain`).
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from tessel_core.scheduling.baselines.chain import Chain, find_chain, with_split
 from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published
 
 _PERIOD_SLOTS = 6
-"""Slots from one micro-batch to the next: each device runs three passes for each of its two chunks."""
+"""Number of slots from one micro-batch to the next. Each device runs three passes for each of its two chunks."""
 
 Slots = dict[Run, int]
 
 
 def _find_two_chunks(plan: MicroBatchPlan) -> Chain | str:
-    """Return the plan as a chain of 2p stages in which s and 2p - 1 - s share a device, or one sentence on why not."""
+    """Return the plan as a chain of 2p stages on p devices, or one sentence on why it is not one.
+
+    The stages s and 2p - 1 - s share a device.
+    """
     chain = find_chain(plan)
     if isinstance(chain, str):
         return chain
@@ -39,7 +44,9 @@ def _in_slots(slots: Slots) -> list[Run]:
 
 
 def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run], most_held: int) -> Slots:
-    """Return slots for the runs of `order` and for weight halves that it lacks, which run where a device would idle.
+    """Return slots for the runs of `order`, and for the weight halves that `order` lacks.
+
+    These weight halves run where a device would idle.
 
     Runs start as early as the order on their device allows. The activations of a chunk are held from its forward pass
     to its weight half. No device holds the activations of more than `most_held` chunks.
@@ -59,7 +66,10 @@ def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run]
 
 
 class _Line:
-    """The runs that one device still has to execute."""
+    """The runs that one device still has to execute.
+
+    `room` is the number of chunks whose activations it can still hold.
+    """
 
     def __init__(self, plan: MicroBatchPlan, chain: Chain, runs: Sequence[Run], most_held: int) -> None:
         self.plan = plan
@@ -91,10 +101,10 @@ class _Line:
 
 
 def _zb_v_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """Return the handcrafted order of ZB-V [Qi 2024, section 6].
+    """Return the handcrafted order of ZB-V on p devices [Qi 2024, section 6].
 
     Its steady phase alternates a forward pass, an input half and a weight half of each chunk. It needs 2p - 1
-    micro-batches on p devices. With fewer, weight halves run where devices would idle instead.
+    micro-batches. With fewer micro-batches, weight halves run where devices would idle instead.
     """
     devices = len(chain.devices) // 2
     planned = max(micro_batches, 2 * devices - 1)
@@ -133,13 +143,14 @@ ZB_V = published(
 
 
 def _v_half_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """Return the order of V-Half, which holds the activations of p/2 + 1 micro-batches [Qi 2024, arXiv 2405.15362].
+    """Return the order of V-Half on p devices [Qi 2024, arXiv 2405.15362].
 
-    In its building block, a micro-batch reaches the next device after two slots in forward passes of first chunks and
-    in input halves of second chunks, and after one slot in all other passes.
+    A device holds the activations of at most p/2 + 1 micro-batches. In the building block, a micro-batch reaches the
+    next device after two slots in forward passes of first chunks and in input halves of second chunks, and after one
+    slot in all other passes.
     """
     p = len(chain.devices) // 2
-    pause = 0 if p % 2 else 3  # without it, two passes would share a slot if p is even
+    pause = 0 if p % 2 else 3  # without this pause, two passes would share a slot if p is even
     first = [(2 * s, 6 * p - 2 + pause - s) for s in range(p)]
     second = [(p - 1 + s, 7 * p - 3 + pause - 2 * s) for s in range(p, 2 * p)]
     return _repeated(plan, chain, first + second, micro_batches, most_held=2 * ((p + 2) // 2))
@@ -156,12 +167,13 @@ V_HALF = published(
 
 
 def _v_min_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """Return the order of V-Min, which holds the activations of p/3 + 4/3 micro-batches [Qi 2024, arXiv 2405.15362].
+    """Return the order of V-Min on p devices [Qi 2024, arXiv 2405.15362].
 
-    In its building block, a micro-batch reaches the next device after one slot in every pass.
+    A device holds the activations of at most p/3 + 4/3 micro-batches. In the building block, a micro-batch reaches the
+    next device after one slot in every pass.
     """
     p = len(chain.devices) // 2
-    pause = 0 if p % 3 else 2  # without it, two passes would share a slot if p is a multiple of three
+    pause = 0 if p % 3 else 2  # without this pause, two passes would share a slot if p is a multiple of three
     block = [(s, 4 * p - 1 + pause - s) for s in range(2 * p)]
     return _repeated(plan, chain, block, micro_batches, most_held=2 * ((p + 4) // 3))
 
@@ -254,7 +266,7 @@ def _moved_earlier(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: 
 
 
 def _held(plan: MicroBatchPlan, slots: Slots) -> IntColumn:
-    """Return the number of chunks whose activations are held, shaped (devices, slots)."""
+    """Return the number of chunks whose activations each device holds in each slot, shaped (devices, slots)."""
     change = np.zeros((len(plan.devices), max(slots.values()) + 2), dtype=np.int64)
     for (b, _), slot in slots.items():
         block = plan.blocks[b]

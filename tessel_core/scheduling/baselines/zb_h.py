@@ -15,8 +15,8 @@ def _find_split_chain(plan: MicroBatchPlan) -> Chain | str:
 def _order_with_late_weights(plan: MicroBatchPlan, chain: Chain, micro_batches: int, extra: int) -> list[Run]:
     """Return the order in which stage s of p first runs p - s + min(p - 1 - s, extra) forward passes.
 
-    Then backward and forward passes alternate. Each weight half runs after the input half of a later micro-batch, which
-    is s + min(s, extra) after its own. So no stage holds more than p + extra activations.
+    Then backward and forward passes alternate. Each weight half runs after the input half of a later micro-batch: the
+    one that comes s + min(s, extra) micro-batches after its own. So no stage holds more than p + extra activations.
     """
     stages = len(chain.devices)
     orders = []
@@ -34,7 +34,7 @@ def _h1_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Ru
     """Return the order of ZB-H1 [Qi 2024, section 2.1].
 
     Forward passes and input halves are those of 1F1B. Weight halves are delayed until every stage holds as many
-    activations as the first one.
+    activations as the first stage.
     """
     return _order_with_late_weights(plan, chain, micro_batches, extra=0)
 
@@ -50,10 +50,11 @@ ZB_H1 = published(
 
 
 def _h2_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """Return the order of ZB-H2, which holds 2p - 1 activations [Qi 2024, section 2.2].
+    """Return the order of ZB-H2, in which no stage of p holds more than 2p - 1 activations [Qi 2024, section 2.2].
 
     Stage s of p starts with 2(p - s) - 1 forward passes and ends with 2s + 1 weight halves, so the schedule is a
-    parallelogram. It needs 2p - 1 micro-batches. With fewer, the order lies between those of ZB-H1 and ZB-H2.
+    parallelogram. It needs 2p - 1 micro-batches. With fewer micro-batches, the order lies between those of ZB-H1 and
+    ZB-H2.
     """
     stages = len(chain.devices)
     return _order_with_late_weights(plan, chain, micro_batches, extra=min(stages - 1, max(0, micro_batches - stages)))

@@ -1,23 +1,27 @@
 """Beam search: extends many partial schedules in parallel, by one run per step.
 
-A partial schedule ("beginning") contains runs in order of their starts. A step appends a run as early as its devices,
-its predecessors, memory and the pinned runs allow. The beam keeps the beginnings with the least score, which is the sum
-of a lower bound on the end of each device. Memory depends on the order of runs on a device only.
+A *run* is one block of one micro-batch. *Pinned* runs have fixed starts. A *beginning* is a partial schedule: all
+pinned runs, and other runs that were placed in order of their starts. A step adds a run to a beginning, as early as its
+devices, its predecessors, memory and the pinned runs allow. The beam keeps the beginnings with the least scores. A
+score is a sum over devices. For each device, it has a lower bound on the time at which the runs of the device, and all
+blocks that follow them, have ended. The memory of a device depends only on the order of its runs.
 
-A *sole* block shares a device with every other block and holds no memory. A beginning is dropped without loss if:
+A *sole* block shares a device with every other block and holds no memory. Its runs are sole runs. A beginning is
+dropped without loss if:
 
-- another beginning with the same runs dominates it: every completion of the dropped one also completes the other;
-- it starts a run so late that another run could have run before it [Giffler, Thompson 1960];
-- it starts a sole run that could have started earlier, at a time when all devices were free, by delaying all later
-  runs, and no pinned run lies in between;
-- it starts a sole run without successors, although an equally long sole run without predecessors is still missing;
-- it cannot end in time.
+- another beginning with the same runs dominates it: every completion of the dropped beginning also completes the other
+  beginning;
+- its last run starts so late that another run could have run before it [Giffler, Thompson 1960];
+- its last run is a sole run that could have started earlier, when all devices were free, with all later runs delayed,
+  and no pinned run starts in between;
+- its last run is a sole run without successors, although an equally long sole run without predecessors is not placed;
+- none of its completions ends in time.
 
 Why nothing is lost: among all schedules that end in time, choose one with the least sum of starts of sole runs,
 weighted by length. Among these choose the least sum for sole runs without predecessors, and then for all other runs.
 Moving a run forward, or swapping two sole runs of equal length, would reduce one of these sums. So no beginning of the
-chosen schedule is dropped, except in favour of one that dominates it. If the beam dies out and dropped beginnings only
-for these reasons, no schedule exists.
+chosen schedule is dropped, except in favour of one that dominates it. If all beginnings are dropped, and only for these
+reasons, no schedule ends in time.
 """
 
 from __future__ import annotations
@@ -33,10 +37,11 @@ from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
 class Pins(NamedTuple):
-    """Pinned runs, and what they mean for other runs. A run is the number micro-batch · blocks + block.
+    """Pinned runs, and the limits that they set for other runs.
 
-    Device d has the pinned runs `row[d]` … `row[d + 1] - 1`, in order of their starts. `start`, `end`, `memory` and
-    `free` have one entry for each of them.
+    A run has the number micro-batch · blocks + block, where "blocks" is the number of blocks per micro-batch. The
+    pinned runs of device d are the entries `row[d]` … `row[d + 1] - 1` of `start`, `end`, `memory` and `free`, in order
+    of their starts.
     """
 
     row: IntColumn
@@ -44,96 +49,109 @@ class Pins(NamedTuple):
     end: IntColumn
     memory: IntColumn
     free: IntColumn
-    """Ticks before the start of the pinned run in which its device has no pinned run."""
+    """Number of ticks before the start of the pinned run in which no pinned run occupies its device."""
     moment: IntColumn
-    """Starts of pinned runs on any device, in order. The time between two of them is a *stretch*."""
+    """Starts of all pinned runs on any device, in ascending order.
+
+    A *stretch* is the time between two consecutive starts.
+    """
     over: IntColumn
-    """For each moment, the time at which all pinned runs that started by then have ended."""
+    """For each moment, the latest end of all pinned runs that start at it or earlier."""
     alike: IntColumn
-    """Micro-batches without pins, in the order in which each block runs them."""
+    """Micro-batches without pinned runs, and without runs in the search's `orders`.
+
+    Every block runs these micro-batches in this order.
+    """
     special: IntColumn
-    """Micro-batches that have pins or orders, and also runs without a fixed start."""
+    """Micro-batches that have a pinned run or a run in `orders`, and also a run without a fixed start."""
     is_special: NDArray[np.bool_]
     latest: IntColumn
-    """Latest start of each run with which all pinned runs can keep their starts."""
+    """Latest start of each run that lets all pinned runs keep their starts.
+
+    `UNLIMITED` if no pinned run depends on it.
+    """
     wait_row: IntColumn
     wait: IntColumn
-    """For each run, the runs that must end before it because of `orders`, in rows of `wait_row`."""
+    """For each run, the runs that must end before it starts because of the search's `orders`, in rows of `wait_row`."""
 
 
 class Ways(NamedTuple):
-    """Longest paths of blocks, and sole blocks."""
+    """Longest paths between the blocks of a plan, and its sole blocks (see the module)."""
 
     order: IntColumn
     """Blocks in topological order."""
     rest: IntColumn
-    """Longest path from the end of each block to the end of the micro-batch, in ticks."""
+    """Longest path in ticks from the end of each block to the end of the micro-batch."""
     on: IntColumn
-    """Blocks on each device, those with the longest `rest` first. The row offsets are `Tables.on_row`."""
+    """Blocks on each device, the one with the longest `rest` first. The row offsets are `Tables.on_row`."""
     lag: IntColumn
-    """Longest lag after each block."""
+    """Longest lag in ticks between each block and a successor."""
     sole: IntColumn
-    """Sole blocks, at most 62. There are none in a plan with lags."""
+    """Sole blocks, at most 62. A plan with lags has none."""
     ahead_row: IntColumn
     ahead: IntColumn
-    """For each block, the sole blocks whose runs all come before its own, in rows of `ahead_row`."""
+    """For each block, the sole blocks whose runs must all come before its own runs, in rows of `ahead_row`."""
 
 
 class Beam(NamedTuple):
-    """Partial schedules, one per row of each array."""
+    """Beginnings (see the module), one per row of each array. The columns are runs, blocks or devices."""
 
     starts: IntColumn
     """Start of each run, or -1 if it is not placed. Pinned runs are always placed."""
     taken: IntColumn
-    """Number of placed runs of each block, in micro-batches without pins."""
+    """Number of placed runs of each block in the micro-batches `Pins.alike`."""
     left: IntColumn
-    """Number of missing runs of each block."""
+    """Number of runs of each block that are not placed yet."""
     busy: IntColumn
-    """End of the last run on each device. Pinned runs do not count."""
+    """End in ticks of the last placed run on each device. Pinned runs do not count."""
     passed: IntColumn
-    """Number of pinned runs that come before the end of the last placed run on each device."""
+    """Number of each device's pinned runs that come before its last placed run."""
     held: IntColumn
-    """Memory that each device holds after the end of its last placed run."""
+    """Memory that each device holds at the end of its last placed run."""
     clock: IntColumn
-    """Start of the last placed run, in ticks."""
+    """Start in ticks of the last placed run."""
     waived: IntColumn
-    """Bit i is set if the next run of `Ways.sole[i]` could have started earlier.
+    """Bit i is set if the next run of block `Ways.sole[i]` could have started earlier, when all devices were free.
 
-    So it may not start in this stretch.
+    So it may not start before another pinned run has started.
     """
 
 
 class Steps(NamedTuple):
-    """Runs that may extend beginnings. `parent` is the row of the beginning in `Beam`."""
+    """Steps that may extend beginnings, one per entry of each array.
+
+    `parent` is the row of the beginning in `Beam`. The step adds `run` at the time `start`. `score`, `key` and `waived`
+    describe the beginning after the step.
+    """
 
     parent: IntColumn
     run: IntColumn
     start: IntColumn
     score: IntColumn
     key: IntColumn
-    """Hash of the set of runs in the extended beginning. Equal sets have equal hashes."""
+    """Hash of the set of runs in the beginning after the step. Equal sets have equal hashes."""
     waived: IntColumn
 
 
 class Scratch(NamedTuple):
-    """Arrays that the kernels reuse for each step."""
+    """Arrays that the kernels overwrite in each step."""
 
     passed: IntColumn
     held: IntColumn
     busy: IntColumn
-    """Scratch space. This array and the two before it have one entry per device."""
+    """Scratch space. `passed`, `held` and `busy` have one entry per device."""
     taken: IntColumn
     left: IntColumn
     soonest: IntColumn
     early: IntColumn
-    """Scratch space. This array and the three before it have one entry per block."""
+    """Scratch space. `taken`, `left`, `soonest` and `early` have one entry per block."""
     runs: IntColumn
-    """Candidates for the next run, one entry per candidate."""
+    """Numbers of the runs that may come next."""
 
 
 @inlined
 def _mixed(number: int) -> int:
-    """Return a hash of the number with 62 bits."""
+    """Return a hash of `number` that has 62 bits."""
     number = (number ^ (number >> 31)) * 0x2545F4914F6CDD1D
     number = (number ^ (number >> 27)) * 0x1B873593CC9E2D51
     return (number ^ (number >> 33)) & 0x3FFFFFFFFFFFFFFF
@@ -141,7 +159,7 @@ def _mixed(number: int) -> int:
 
 @inlined
 def _before(values: IntColumn, low: int, high: int, least: int) -> int:
-    """Return how many of the ascending values[low:high] are less than `least`."""
+    """Return how many of the ascending `values[low:high]` are less than `least`."""
     begin = low
     while low < high:
         middle = (low + high) // 2
@@ -158,8 +176,8 @@ def _placed(
 ) -> int:
     """Return the earliest start, from `ready` on, of a run of block b, or -1 if memory allows none.
 
-    The run follows the beginning in `row` of the beam. Also sets `passed` to the number of pinned runs that come before
-    it on each of its devices, and `held` to the memory that these devices then hold.
+    The run follows the beginning in `row` of the beam. For each device of the block, the function also sets `passed` to
+    the number of pinned runs before the run, and `held` to the memory held right before it.
     """
     start, moved = ready, True
     for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -189,10 +207,10 @@ def _placed(
 
 @inlined
 def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held: IntColumn) -> int:
-    """Return the end of the pinned run that does not fit in memory after a run of block b, or -1 if all fit.
+    """Return the end of the first pinned run that does not fit in memory after a run of block b, or -1 if all fit.
 
-    If several devices have such pinned runs, it is the latest of their ends. The run may have to wait until then,
-    although there is time for it before. `passed` and `held` are as `_placed` sets them.
+    If several devices have such a pinned run, return the latest end. `next_steps` then also tries to place the run of
+    block b after that end. `passed` and `held` are as `_placed` sets them.
     """
     after = -1
     if tables.memory[b] > 0:
@@ -209,9 +227,9 @@ def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held:
 
 @inlined
 def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) -> int:
-    """Return the time at which the predecessors of a run have ended, but at least `clock`.
+    """Return the earliest time, from `clock` on, at which the predecessors of a run let it start.
 
-    Return -1 if a predecessor is not placed.
+    Return -1 if a predecessor is not placed. The runs of `Pins.wait` count as predecessors.
     """
     blocks = tables.duration.size
     m, b = run // blocks, run % blocks
@@ -234,7 +252,7 @@ def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) 
 
 @inlined
 def _end_of(pins: Pins, d: int, first: int, work: int) -> int:
-    """Return the time at which a device that starts at `first` has done `work` ticks between its pinned runs."""
+    """Return the time at which device d has done `work` ticks between its pinned runs, if it starts at `first`."""
     low, high = pins.row[d], pins.row[d + 1]
     end = first + work
     if low < high:
@@ -250,9 +268,9 @@ def _specials_in_time(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, busy: IntColumn, clock: int, limit: int,
     soonest: IntColumn, early: IntColumn,
 ) -> bool:  # fmt: skip
-    """Return whether all missing runs of special micro-batches can keep their latest starts and `limit`.
+    """Return whether the special micro-batches can end by `limit`, with all their runs starting by `Pins.latest`.
 
-    Lowers `soonest` to the earliest start of each block.
+    Lowers `soonest[b]` to the earliest start of a missing run of block b, for every b. `early` is scratch space.
     """
     blocks, fine = tables.duration.size, True
     for m in pins.special:
@@ -277,7 +295,10 @@ def _score(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, taken: IntColumn, left: IntColumn, busy: IntColumn,
     clock: int, limit: int, soonest: IntColumn, early: IntColumn,
 ) -> int:  # fmt: skip
-    """Return the sum of lower bounds on the ends of devices, or -1 if the schedule cannot end by `limit`."""
+    """Return the score of a beginning (see the module), or -1 if a lower bound exceeds `limit`.
+
+    `soonest` and `early` are scratch space.
+    """
     blocks, alike, score = tables.duration.size, pins.alike.size, 0
     for b in range(blocks):
         soonest[b] = UNLIMITED
@@ -317,7 +338,7 @@ def _score(
 
 @inlined
 def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int, start: int) -> int:
-    """Return the value of `Beam.waived` after a run of block b that starts at `start`."""
+    """Return `Beam.waived` for the beginning in `row` after it gets a run of block b at the time `start`."""
     moments = pins.moment.size
     stretch = _before(pins.moment, 0, moments, start)
     waived = beam.waived[row] if _before(pins.moment, 0, moments, beam.clock[row]) == stretch else 0
@@ -340,9 +361,9 @@ def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int
 
 @inlined
 def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: int, overfull: int) -> bool:
-    """Return whether `run` can be moved before any runs that start after its end.
+    """Return whether `run` can always be moved forward, before other runs that start after its end.
 
-    If so, no run that starts after that end needs to be tried next.
+    If so, no step needs to start another run after that end. `overfull` is the result of `_after_overfull` for `run`.
     """
     m, b = run // tables.duration.size, run % tables.duration.size
     movable = True
@@ -363,7 +384,11 @@ def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: 
 
 @inlined
 def _candidates(pins: Pins, ways: Ways, beam: Beam, row: int, runs: IntColumn) -> int:
-    """Write the next run of each block and all missing runs of special micro-batches to `runs`. Return their number."""
+    """Write the runs that may come next to `runs`. Return their number.
+
+    They are the next run of each block in the micro-batches `Pins.alike`, and all missing runs of special
+    micro-batches.
+    """
     blocks, found = beam.taken.shape[1], 0
     for b in range(blocks):
         turn = beam.taken[row, b] < pins.alike.size
@@ -384,9 +409,9 @@ def _candidates(pins: Pins, ways: Ways, beam: Beam, row: int, runs: IntColumn) -
 def next_steps(
     tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, limit: int, steps: Steps, scratch: Scratch
 ) -> int:
-    """Write to `steps` the runs that may extend the first `rows` beginnings and end by `limit`.
+    """Write to `steps` all steps that extend the first `rows` beginnings of `beam` and may end by `limit`.
 
-    Return their number, or -1 if `steps` is too small.
+    Return the number of steps, or -1 if `steps` has too few entries.
     """
     blocks, devices = tables.duration.size, tables.capacity.size
     passed, held, busy, taken, left, soonest, early, runs = scratch
@@ -399,7 +424,7 @@ def next_steps(
             for run in range(m * blocks, (m + 1) * blocks):
                 if starts[run] >= 0:
                     key ^= _mixed(-1 - run)
-        soon = UNLIMITED  # least end of a run that can always come next, so no run needs to start later
+        soon = UNLIMITED  # least end of a run that can be moved before all later ones, so no run needs to start later
         for i in range(_candidates(pins, ways, beam, row, runs)):
             run = runs[i]
             b, again = run % blocks, False
@@ -451,7 +476,10 @@ def next_steps(
 
 @inlined
 def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) -> int:
-    """Return the end of a run in the beginning after a step. It is less than the duration if the run is not placed."""
+    """Return the end of `run` in the beginning after a step.
+
+    The result is less than the duration of the run if the run is not placed.
+    """
     start = steps.start[step] if steps.run[step] == run else beam.starts[steps.parent[step], run]
     end: int = start + tables.duration[run % tables.duration.size]
     return end
@@ -461,9 +489,8 @@ def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) ->
 def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, one: int, other: int) -> bool:
     """Return whether every completion of the beginning after step `other` also completes the one after step `one`.
 
-    Then every completion of the latter also completes the former. This holds if the same pinned runs come before both,
-    and if all runs for which later runs may wait end no later after `one` than after `other`. Ends before the clock of
-    `other` do not matter.
+    This holds if the same pinned runs come before both, and if no run that a later run may wait for ends later after
+    `one` than after `other`. Runs that end, with their lag, by the last start after `other` do not matter.
     """
     blocks = tables.duration.size
     parent, rival, clock, latest = steps.parent[one], steps.parent[other], steps.start[one], steps.start[other]
@@ -515,7 +542,8 @@ def undominated(
 ) -> int:
     """Write the steps that no other step dominates to `kept`. Return their number.
 
-    In `order`, steps with equal keys are neighbours, and steps that may dominate others come before them.
+    `order` lists the steps. Steps with equal keys are neighbours in it, and a step that may dominate another one comes
+    before it.
     """
     count, group = 0, 0
     for step in order:
@@ -536,7 +564,7 @@ def undominated(
 def take_steps(
     tables: Tables, pins: Pins, beam: Beam, steps: Steps, chosen: IntColumn, after: Beam, scratch: Scratch
 ) -> None:
-    """Write the beginnings after the chosen steps to the first rows of `after`."""
+    """Write the beginnings after the `chosen` steps to the first rows of `after`."""
     blocks, passed, held = tables.duration.size, scratch.passed, scratch.held
     for i in range(chosen.size):
         step = chosen[i]

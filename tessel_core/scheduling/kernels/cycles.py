@@ -1,12 +1,13 @@
 """Repetends as circular orders: their exact period, and a tabu search that shortens it.
 
-`copies` micro-batches repeat together. On every device, the runs of their blocks form a circle. Each arc of a circle
-has a height, the number of periods from its source to its target: start(target) + height · period >= start(source) +
-duration(source). Dependencies are arcs of height 0. The least period is the largest ratio of ticks to height over all
-cycles of arcs. Howard's policy iteration finds it [Cochet-Terrasson et al. 1998; Dasdan 2004].
+A repetend is a schedule of `copies` micro-batches that repeats with a *period*. On every device, its runs follow each
+other in a *circle*. An arc leads from each run to the next one in the circle. The *height* of an arc is the number of
+periods from its source to its target: start(target) + height · period >= start(source) + duration(source). Dependencies
+are arcs of height 0. The least period is the largest ratio of ticks to height over all cycles of arcs. The cycles with
+this ratio are *critical*. Howard's policy iteration finds one [Cochet-Terrasson et al. 1998; Dasdan 2004].
 
-As in whole schedules, reversing two neighbours on a critical cycle never forms a cycle of height 0. Memory depends on
-the order on a device only.
+The tabu search reverses two neighbours on a critical cycle. As in whole schedules (`kernels.orders`), this never forms
+a cycle of height 0. The memory of a device depends only on the order of its runs.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Floats = NDArray[np.float64]
 _TENURE = 6
 """Least number of steps for which a reversed pair is tabu."""
 _TABU_SLOTS = 2**18
-"""Size of the hash table of tabu pairs."""
+"""Number of slots in the hash table of tabu pairs."""
 _MAX_ROUNDS = 300
 """Largest number of rounds of policy iteration.
 
-Usually a few are enough. More than this means that rounding errors prevent its end.
+A few rounds are usually enough. More rounds mean that rounding errors prevent the end of the iteration.
 """
 _PRECISION = 1e-9
 """Differences below this fraction of the period count as rounding errors."""
@@ -38,9 +39,11 @@ _NOWHERE = -1e300
 
 
 class Circles(NamedTuple):
-    """Circular orders of the runs on each device. A stop is a run on one device.
+    """Circular orders of the runs on each device, with one entry per stop.
 
-    The arrays give the neighbours of each stop, the height of the arc to the next stop, and the memory held before it.
+    A stop is a run on one of its devices, numbered as in `Tables`. `following` and `preceding` are the next and the
+    previous stop in the circle. `height` is the height of the arc to the next stop. `held` is the memory that the
+    device holds before the stop.
     """
 
     following: IntColumn
@@ -50,10 +53,11 @@ class Circles(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The arcs into every run, and the state of policy iteration: a *binding* arc per run, and paths of such arcs.
+    """The arcs into every run, and the state of policy iteration, which chooses one *binding* arc into each run.
 
-    The arcs into a run are those of its dependencies, those from the stops before its own, and last a *joining* arc
-    from the run with the previous number. The height of joining arcs is so large that no cycle through one is critical.
+    The arcs into a run come from its predecessors in the plan, then from the previous stop on each of its devices, and
+    last from the run with the previous number. This last arc is a *joining* arc. Joining arcs connect all runs, and are
+    so high that none of them is on a critical cycle.
     """
 
     row: IntColumn
@@ -62,18 +66,21 @@ class Timing(NamedTuple):
     ticks: IntColumn
     height: IntColumn
     binding: IntColumn
-    """The arc that determines the start of each run."""
+    """For each run, the index of the arc that determines its start."""
     head: Floats
-    """Longest path from the critical cycle to each run, in ticks minus one period per unit of height."""
+    """Longest path from a critical cycle to each run. An arc has the length ticks - period · height."""
     mark: IntColumn
     trail: IntColumn
     far: IntColumn
-    """Array with one number: the height of joining arcs (see `Timing`) if no arc has a negative height."""
+    """Array with one number: the height of joining arcs.
+
+    If arcs have negative heights, `least_period` uses a height that is larger by their sum.
+    """
 
 
 @compiled
 def no_circles(tables: Tables, copies: int) -> Circles:
-    """Return circles for `copies` micro-batches with arrays of zeros, which the caller fills."""
+    """Return circles for `copies` micro-batches. All numbers are 0, and the caller sets them."""
     stops = copies * tables.place_device.size
     return Circles(
         np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64)
@@ -84,7 +91,8 @@ def no_circles(tables: Tables, copies: int) -> Circles:
 def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> int:
     """Fill `circles` with the order of `starts`, shaped (copies, blocks), modulo `period`.
 
-    Runs may overlap, because only their order matters. Returns the memory above the capacities, summed over devices.
+    Runs may overlap, because only the order of their starts matters. Return the memory above the capacities, summed
+    over devices.
     """
     copies, places, excess = starts.shape[0], tables.place_device.size, 0
     for d in range(tables.capacity.size):
@@ -118,9 +126,9 @@ def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> i
 
 @compiled
 def timing_of(tables: Tables, circles: Circles) -> Timing:
-    """Return the arcs of the circles as a new `Timing`.
+    """Return a new `Timing` with the arcs of `circles`.
 
-    At first, the binding arc of each run comes from the run before it on its first device.
+    At first, the binding arc of each run comes from the previous run on its first device.
     """
     blocks, places = tables.duration.size, tables.place_device.size
     runs = circles.following.size // places * blocks
@@ -157,7 +165,7 @@ def _places(tables: Tables, block: int) -> int:
 
 @compiled
 def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
-    """Write all arcs of the circles to the columns of `Timing`."""
+    """Write the arcs of `circles` to `timing`, and set `timing.far`."""
     blocks, runs = tables.duration.size, timing.binding.size
     work, longest = 0, 0
     for d in range(tables.capacity.size):
@@ -185,7 +193,7 @@ def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
 
 @inlined
 def _lay_stop(tables: Tables, circles: Circles, timing: Timing, stop: int) -> None:
-    """Write the arc into a stop from the stop before it."""
+    """Write the arc that leads into `stop` from the previous stop on its device."""
     blocks, places = tables.duration.size, tables.place_device.size
     m, place = stop // places, stop % places
     b = tables.place_block[place]
@@ -198,10 +206,10 @@ def _lay_stop(tables: Tables, circles: Circles, timing: Timing, stop: int) -> No
 
 @compiled
 def least_period(timing: Timing) -> tuple[float, int]:
-    """Return the least period in ticks and a run on a critical cycle.
+    """Return the least period in ticks, and a run on a critical cycle.
 
-    Return (infinity, -1) if the order contradicts itself. Also sets `timing.head` to the longest path from that run to
-    each run. Each unit of height counts minus one period.
+    Return (infinity, -1) if no period is possible for this order. The function also sets `timing.head` to the longest
+    path from that run to each run.
     """
     row, source, ticks, height, binding, head = timing[:6]
     far = timing.far[0] - np.minimum(height, 0).sum()
@@ -231,7 +239,7 @@ def least_period(timing: Timing) -> tuple[float, int]:
 def _worst_circle(timing: Timing) -> tuple[float, int]:
     """Return the largest ratio of ticks to height over the cycles of binding arcs, and a run on that cycle.
 
-    Return (infinity, -1) if the height of a cycle is not positive.
+    Return (infinity, -1) if a cycle has a height of 0 or less.
     """
     binding, mark = timing.binding, timing.mark
     period, root = -1.0, -1
@@ -258,10 +266,10 @@ def _worst_circle(timing: Timing) -> tuple[float, int]:
 
 @compiled
 def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
-    """Fill `starts`, one per run, with the earliest starts that repeat every `period` ticks.
+    """Fill `starts`, one entry per run, with the earliest starts from 0 on that repeat every `period` ticks.
 
-    Return False if there are none. Runs are visited in order of `timing.head` as `least_period` sets it, so a few
-    rounds are enough.
+    Return False if no starts repeat with this period. Runs are visited in order of `timing.head`, which `least_period`
+    has set. So a few rounds are enough.
     """
     runs = starts.size
     starts[:] = 0
@@ -285,9 +293,9 @@ def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
 
 @compiled
 def _measure(timing: Timing, period: float, root: int) -> None:
-    """Set `timing.head` to the longest path from `root` to every run along the binding arcs.
+    """Set `timing.head` to the path from `root` to every run along the binding arcs.
 
-    Runs whose arcs do not lead back to `root` get a new binding arc.
+    A run whose binding arcs do not lead back to `root` gets another binding arc.
     """
     row, source, ticks, height, binding, head, mark, trail, _ = timing
     unknown, known, seen, adrift = 0, 1, 2, 3
@@ -324,7 +332,10 @@ def _measure(timing: Timing, period: float, root: int) -> None:
 
 @compiled
 def _set_tails(timing: Timing, period: float, root: int, tail: Floats) -> None:
-    """Set `tail` to the longest path from each run to `root`. Late runs are visited first, which needs fewer rounds."""
+    """Set `tail` to the longest path from each run to `root`.
+
+    Lengths are as in `Timing.head`. Late runs are visited first, because this needs fewer rounds.
+    """
     tail[:] = _NOWHERE
     tail[root] = 0.0
     latest_first = np.argsort(-timing.head)
@@ -345,7 +356,7 @@ def _set_tails(timing: Timing, period: float, root: int, tail: Floats) -> None:
 
 @compiled
 def _may_reverse(tables: Tables, circles: Circles, early: int, late: int) -> bool:
-    """Return whether the run at stop `late` may move right before its neighbour at `early`, on all shared devices."""
+    """Return whether the run at stop `late` may move right before its neighbour at `early`, on all devices of both."""
     places = tables.place_device.size
     m, b, n, c = early // places, tables.place_block[early % places], late // places, tables.place_block[late % places]
     if b == c:
@@ -399,7 +410,11 @@ def _reverse(tables: Tables, circles: Circles, timing: Timing, early: int, late:
 def _promise(
     tables: Tables, circles: Circles, head: Floats, tail: Floats, period: float, early: int, late: int
 ) -> float:
-    """Return by how much the longest cycle through either run would exceed `period` after the reversal: an estimate."""
+    """Return an estimate of the length of the longest cycle through either run after their reversal.
+
+    The runs are those at the stops `early` and `late`. A cycle has the length ticks - period · height, so a length
+    above 0 means a longer period.
+    """
     blocks, places = tables.duration.size, tables.place_device.size
     first, second = run_at(tables, early), run_at(tables, late)
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
@@ -447,9 +462,10 @@ def _copy(source: Circles, target: Circles) -> None:
 def _best_pair(
     tables: Tables, circles: Circles, timing: Timing, tail: Floats, period: float, root: int, tabu: IntColumn, step: int
 ) -> tuple[int, int]:
-    """Return the stops (early, late) of the critical neighbours to reverse next, or (-1, -1) if there are none.
+    """Return the neighbouring stops (early, late) on a critical cycle to reverse next.
 
-    If all pairs are tabu, the choice is random.
+    `root` is a run on that cycle. Return (-1, -1) if no pair may be reversed. If all pairs are tabu, the choice is
+    random.
     """
     blocks, places, stops = tables.duration.size, tables.place_device.size, circles.following.size
     chosen, partner, least, ties = -1, -1, np.inf, 0
@@ -480,11 +496,10 @@ def _best_pair(
 def shorten_circles(
     tables: Tables, circles: Circles, copies: int, bound: float, steps: int, patience: int, seed: int
 ) -> float:
-    """Improve `circles` in place by at most `steps` reversals.
+    """Improve `circles` in place by at most `steps` reversals. Return the least period in ticks.
 
-    Return the least period of all copies together, in ticks.
-
-    Stops at a period of `bound`. After `patience` steps without improvement, it starts from the best again.
+    It is the period of all `copies` together. The search stops at a period of `bound`. After `patience` steps without
+    improvement, it continues from the best circles.
     """
     np.random.seed(seed)
     timing, tail = timing_of(tables, circles), np.empty(copies * tables.duration.size)
@@ -519,11 +534,14 @@ def shorten_circles(
 
 @compiled
 def windows(tables: Tables, starts: IntColumn, sizes: IntColumn, stride: int, found: Floats) -> None:
-    """Close windows of `starts`, shaped (micro-batches, blocks). Write their periods per micro-batch to `found`.
+    """Write the least periods that result from repeating windows of a schedule to `found`.
 
-    The length of a window is the largest distance between a block's first start in it and its first start after it. So
-    it never holds more memory than the schedule. `found[s, i]` belongs to the window of `sizes[s]` micro-batches from
+    `starts` is the schedule, shaped (micro-batches, blocks). A window is a range of consecutive micro-batches.
+    `found[s, i]` is the least period per micro-batch, in ticks, of the window of `sizes[s]` micro-batches from
     micro-batch i · `stride` on. It is infinity if that window has no period.
+
+    The order of a window is that of its starts modulo the largest distance between a block's first start in the window
+    and its first start after the window. So the window never holds more memory than the schedule.
     """
     found[:] = np.inf
     for s in range(sizes.size):

@@ -1,13 +1,15 @@
 """Insertion of free blocks into a schedule of the tied blocks.
 
-*Tied* blocks are those that memory ties together (`structure.tied_by_memory`). All other blocks are *free*: they change
-no limited memory, so their runs may come early or late. The tied runs keep their order on each device, and so their
-memory. They also keep the distances between their starts, measured on a clock. It stops:
+Limited memory keeps *tied* blocks close to each other (`structure.all_tied`). All other blocks are *free*: they change
+no limited memory, so their runs may come early or late. The tied runs keep their order on each device, and therefore
+their memory. They also keep the distances between their starts on a *clock*. The clock stops:
 
-- in *pauses*: after every `spacing` ticks, it stops for `width` ticks, which makes room on all devices at once,
-- while a tied run waits for a free one.
+- in *pauses*: after every `spacing` ticks, it stops for `width` ticks, which leaves time for free runs on all devices
+  at once,
+- while a tied run waits for a free run.
 
-A free run goes into the first gap that is long enough. Finally every run starts as early as its order allows.
+A free run goes into the first gap that is long enough. At the end, every run starts as early as the order on its
+devices allows.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from tessel_core.scheduling.kernels.lists import Rules, change, place_all, rules
 from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 _PAUSES_SHARE = 0.3
-"""Fraction of the tries that change the pauses. All other tries change the rules of the list schedule."""
+"""Fraction of the tries that change the pauses. The remaining tries change the rules of the list schedule."""
 
 
 class Pauses(NamedTuple):
-    """Start of the first pause, distance between the starts of pauses, and width of a pause, in ticks of the clock."""
+    """Pauses of the clock (see the module), in ticks of the clock.
+
+    `first` is the start of the first pause, `spacing` the distance from one start to the next, and `width` the length
+    of a pause.
+    """
 
     first: int
     spacing: int
@@ -37,7 +43,7 @@ class Pauses(NamedTuple):
 class Lines(NamedTuple):
     """The order of the tied runs on each device d: `run[row[d]:row[d + 1]]`.
 
-    A run is the number micro-batch · blocks + block.
+    A run has the number micro-batch · blocks + block, where "blocks" is the number of blocks per micro-batch.
     """
 
     row: IntColumn
@@ -48,9 +54,9 @@ class Lines(NamedTuple):
 
 @compiled
 def lines_of(tables: Tables, free: NDArray[np.bool_], tied_starts: IntColumn) -> Lines:
-    """Return the order of the tied runs of a schedule.
+    """Return the order of the tied runs on each device.
 
-    `tied_starts` has their starts, shaped (micro-batches, blocks).
+    `tied_starts` has the starts of the tied runs, shaped (micro-batches, blocks).
     """
     micro_batches, blocks = tied_starts.shape
     devices = tables.capacity.size
@@ -72,7 +78,7 @@ def lines_of(tables: Tables, free: NDArray[np.bool_], tied_starts: IntColumn) ->
 
 @inlined
 def _ready(tables: Tables, starts: IntColumn, m: int, b: int) -> int:
-    """Return when the predecessors of a run have ended, or `UNLIMITED` if one is not placed."""
+    """Return when the predecessors of block b of micro-batch m let it start, or `UNLIMITED` if one is not placed."""
     ready = 0
     for arc in range(tables.before_row[b], tables.before_row[b + 1]):
         before = starts[m, tables.before[arc]]
@@ -84,37 +90,43 @@ def _ready(tables: Tables, starts: IntColumn, m: int, b: int) -> int:
 
 @inlined
 def _due(tied_starts: IntColumn, pauses: Pauses, m: int, b: int) -> int:
-    """Return the start of a tied run, delayed by the pauses before it."""
+    """Return the start of block b of micro-batch m, which is tied, delayed by the pauses before it."""
     start = tied_starts[m, b]
     count = 0 if start < pauses.first else (start - pauses.first) // pauses.spacing + 1
     return int(start + pauses.width * count)
 
 
 class State(NamedTuple):
-    """A partial schedule."""
+    """A partial schedule, and the next run of each device and of each free block."""
 
     starts: IntColumn
     """Start of each run, shaped (micro-batches, blocks), or -1 if it is not placed."""
     busy: IntColumn
-    """End of the last run on each device."""
+    """End in ticks of the last placed run on each device."""
     at: IntColumn
-    """Position in `Lines.run` of the next tied run of each device."""
+    """Index in `Lines.run` of each device's next tied run."""
     due: IntColumn
-    """Start of the next tied run of each device, delayed by the pauses before it."""
+    """Start of each device's next tied run, delayed by the pauses before it."""
     ready: IntColumn
-    """Time at which the predecessors of the next tied run have ended, or `UNLIMITED` if one is not placed."""
+    """Time at which the predecessors of each device's next tied run let it start.
+
+    It is `UNLIMITED` if a predecessor is not placed.
+    """
     placed: IntColumn
     """Number of placed runs of each free block."""
     free_ready: IntColumn
-    """Time at which the predecessors of the next run of each free block have ended.
+    """Time at which the predecessors of each free block's next run let it start.
 
-    `UNLIMITED` if one is not placed.
+    It is `UNLIMITED` if a predecessor is not placed.
     """
 
 
 @compiled
 def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pauses, starts: IntColumn) -> int:
-    """Fill `starts`, shaped (micro-batches, blocks), with the starts of all runs. Return the makespan."""
+    """Fill `starts`, shaped (micro-batches, blocks), with the starts of all runs. Return the makespan in ticks.
+
+    `tied_starts` has the same shape, and the starts of the tied runs.
+    """
     devices, blocks = tables.capacity.size, starts.shape[1]
     starts[:] = -1
     state = State(
@@ -134,7 +146,7 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
     while left:
         run, start, waits_since = _next_tied(tables, lines, state, stopped)
         free, free_start = _next_free(tables, lines, state, stopped, squeezed, start)
-        if run < 0 and free < 0:  # all tied runs wait, and every ready free run would delay one: squeeze it in
+        if run < 0 and free < 0:  # all tied runs wait, so let a free run delay one of them
             squeezed = True
             continue
         start = min(start, free_start)
@@ -155,9 +167,10 @@ def insert_all(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pau
 
 @compiled
 def _next_tied(tables: Tables, lines: Lines, state: State, stopped: int) -> tuple[int, int, int]:
-    """Return the tied run that can start first or -1, its start, and the least `due` of a tied run that waits.
+    """Return the tied run that can start first or -1, its start, and the least `due` of the tied runs that wait.
 
-    A run waits if its predecessors are not placed. The clock has stopped for `stopped` ticks so far.
+    A run waits if one of its predecessors is not placed. `stopped` is the number of ticks for which the clock has
+    stopped so far, without the pauses.
     """
     best, start, waits_since = -1, UNLIMITED, UNLIMITED
     for d in range(tables.capacity.size):
@@ -181,9 +194,11 @@ def _next_tied(tables: Tables, lines: Lines, state: State, stopped: int) -> tupl
 def _next_free(
     tables: Tables, lines: Lines, state: State, stopped: int, squeezed: bool, before: int
 ) -> tuple[int, int]:
-    """Return the free block whose next run can start first, and its start. The block is -1 if none starts `before`.
+    """Return the free block whose next run can start first, and its start.
 
-    The run may delay a tied run only if the tied run waits for others anyway, or if the free run is `squeezed` in.
+    The block is -1 if no free run starts earlier than the time `before`.
+
+    The run may delay a tied run only if the tied run waits for a predecessor anyway, or if `squeezed` is true.
     """
     best, start = -1, before
     for b in range(tables.duration.size - 1, -1, -1):
@@ -206,7 +221,7 @@ def _next_free(
 
 @compiled
 def _move_on(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pauses, state: State, run: int) -> None:
-    """Update the state after a run has been placed."""
+    """Update `state` after `run` has been placed."""
     micro_batches, blocks = state.starts.shape
     m, b = run // blocks, run % blocks
     for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -234,7 +249,7 @@ def _look_ahead(tables: Tables, lines: Lines, tied_starts: IntColumn, pauses: Pa
 
 @compiled
 def _compact(tables: Tables, starts: IntColumn) -> int:
-    """Lower `starts` as far as the order on the devices allows. Return the makespan."""
+    """Lower `starts` as far as the order of runs on the devices allows. Return the makespan in ticks."""
     blocks, makespan = starts.shape[1], 0
     busy = np.zeros(tables.capacity.size, np.int64)
     for run in np.argsort(starts.ravel(), kind="mergesort"):
@@ -255,11 +270,11 @@ def insert_into_lists(
     tables: Tables, part: Tables, tied: IntColumn, rules: Rules, pauses: Pauses, starts: IntColumn, tries: int,
     spread: float, seed: int,
 ) -> tuple[Pauses, int]:  # fmt: skip
-    """List the `tied` blocks by `rules` and insert all others, `tries` times. Return the pauses and the makespan.
+    """Build schedules: list the `tied` blocks by `rules`, and insert all other blocks. Keep the shortest in `starts`.
 
-    All but the first try change the rules or the pauses at random, and keep changes that make the schedule no longer.
-    `starts` gets the shortest schedule. The makespan is -1 if no try succeeds. `part` has the tables of the tied
-    blocks.
+    Of the `tries` schedules, all but the first change the rules or the pauses at random. A change is kept if it makes
+    the schedule no longer. Return the pauses kept last, and the least makespan, which is -1 if no try succeeds. `part`
+    has the tables of the tied blocks.
     """
     np.random.seed(seed)
     free = np.ones(starts.shape[1], np.bool_)
@@ -292,7 +307,7 @@ def insert_into_lists(
 def _random_pauses(tables: Tables, free: NDArray[np.bool_], listed: IntColumn) -> Pauses:
     """Return random pauses.
 
-    Together they last at most as long as all free runs on the device where these take longest.
+    Together, the pauses last at most as long as all free runs of the device that has the most work in free runs.
     """
     longest, most = int((tables.duration * free).max()), 0
     for d in range(tables.capacity.size):

@@ -1,13 +1,14 @@
 """List scheduling with one priority and one handicap per block [Graham 1966; Kolisch 1996].
 
-Each step looks at the next run of every block, if its predecessors are placed and it fits in memory. It places the run
-with the least earliest start + handicap. The higher priority wins ties. Runs of one block come in order of micro-batch,
-which loses nothing. With handicaps of 0, no device that could work idles (the parallel scheme of Kolisch 1996). A
-handicap lets a device wait for a better run, as in active schedules.
+Each step considers the next run of every block, if its predecessors are placed and it fits in memory. It places the run
+with the least sum of earliest start and handicap. Among equal sums, the run of highest priority comes first. A block
+runs its micro-batches in order, which excludes no makespan. With handicaps of 0, no device that could work idles (the
+parallel scheme of Kolisch 1996). A handicap lets a device wait for a better run, as in active schedules.
 
-Memory cannot deadlock. If several blocks of a device acquire memory, there are two guards, which the rules choose
-between. Either a micro-batch enters only if all that it will acquire there fits. Or a run is placed only if all
-micro-batches in flight could still finish one after another, the oldest first [banker's algorithm, Dijkstra 1965].
+Runs cannot deadlock over memory. If several blocks of a device acquire memory, one of two guards prevents it
+(`Rules.whole` says which). With the first guard, a micro-batch enters the device only if all memory that it will
+acquire there is free. With the second guard, a run is placed only if all micro-batches in flight could still finish one
+after another, the oldest first [banker's algorithm, Dijkstra 1965].
 """
 
 from __future__ import annotations
@@ -23,28 +24,26 @@ from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
 class Rules(NamedTuple):
-    """Parameters that decide which run comes next."""
+    """Parameters that decide which run is placed next."""
 
     priority: NDArray[np.float64]
-    """Priority of each block. The higher comes first."""
+    """Priority of each block. A higher priority comes first."""
     age: NDArray[np.float64]
-    """Array with one number: the priority that a run loses for each micro-batch before its own."""
+    """Array with one number, by which the priority of a run falls for each micro-batch before its own."""
     handicap: IntColumn
-    """Ticks added to the earliest start of each block's runs when runs are compared."""
+    """Number of ticks added to the earliest start of a block's runs when runs are compared."""
     capacity: IntColumn
-    """Memory that each device may use, at most the plan's capacity."""
+    """Memory that each device may use. It is at most the capacity of the plan."""
     whole: NDArray[np.bool_]
-    """For each device, whether a micro-batch starts on it only if all memory that it acquires is free.
-
-    Otherwise the banker's algorithm decides.
-    """
+    """For each device, whether the first guard against deadlocks applies (see the module), else the second."""
 
 
 @compiled
 def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> int:
     """Fill `starts`, shaped (micro-batches, blocks), by `rules`. Return the makespan in ticks.
 
-    The result is -1 if it would exceed `limit`, or if the reduced capacity leads to a deadlock.
+    Return -1 if the makespan would exceed `limit`, or if runs deadlock because `Rules.capacity` is below the plan's
+    capacity.
     """
     micro_batches, blocks = starts.shape
     handicap, capacity = rules.handicap, rules.capacity
@@ -57,7 +56,7 @@ def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> in
     ready = np.empty(blocks, np.int64)
     for b in range(blocks):
         ready[b] = 0 if tables.before_row[b] == tables.before_row[b + 1] else UNLIMITED
-    # For each device, the best next run among the blocks whose first device it is. Updated only after a change.
+    # For each device, the best next run of the blocks that list this device first. It is updated only after a change.
     chosen, key, rank = np.full(devices, -1), np.full(devices, UNLIMITED), np.zeros(devices)
     changed = np.ones(devices, np.bool_)
     makespan = 0
@@ -115,7 +114,11 @@ def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> in
 def _next_at(
     tables: Tables, rules: Rules, home: int, ready: IntColumn, free: IntColumn, held: IntColumn, placed: IntColumn
 ) -> int:
-    """Return the block to place next among those whose first device is `home`, or -1 if none can be placed."""
+    """Return the block to place next among those whose first device is `home`, or -1 if none can be placed.
+
+    `ready` and `free` have, for each block, the times at which the predecessors and the devices of its next run are
+    done. `held` has the memory that each device holds. `placed` has the number of placed runs of each block.
+    """
     best, best_key, best_rank = -1, UNLIMITED, 0.0
     for i in range(tables.on_row[home], tables.on_row[home + 1]):
         b = tables.on[i]
@@ -134,7 +137,10 @@ def _next_at(
 
 @inlined
 def _ready(tables: Tables, placed: IntColumn, starts: IntColumn, block: int) -> int:
-    """Return when the predecessors of the block's next run let it start, or `UNLIMITED` if one is not placed."""
+    """Return when the predecessors of the block's next run let it start.
+
+    Return `UNLIMITED` if a predecessor is not placed, or if all runs of the block are placed.
+    """
     m, ready = placed[block], 0
     if m >= starts.shape[0]:
         return UNLIMITED
@@ -148,7 +154,7 @@ def _ready(tables: Tables, placed: IntColumn, starts: IntColumn, block: int) -> 
 
 @inlined
 def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, block: int) -> bool:
-    """Return whether the block's next run fits, and all micro-batches in flight can still finish after it."""
+    """Return whether the block's next run fits in memory, and all micro-batches in flight can still finish after it."""
     m, capacity = placed[block], rules.capacity
     for place in range(tables.place_row[block], tables.place_row[block + 1]):
         d = tables.place_device[place]
@@ -173,7 +179,7 @@ def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, bloc
             if m > entered or (m == entered and promised + all_of_one > capacity[d]):
                 return False
             continue
-        if level + all_of_one <= capacity[d]:  # all that one micro-batch acquires fits: they can finish one by one
+        if level + all_of_one <= capacity[d]:  # one more whole micro-batch fits: those in flight can finish one by one
             continue
         for other in range(oldest, youngest + 1):
             rest = level
@@ -192,9 +198,10 @@ def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, bloc
 def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: int, noise: float, seed: int) -> int:
     """Build schedules number `first` … `first` + `tries` - 1. Write the shortest to `starts` and return its makespan.
 
-    Schedules 0 and 1 follow `rules`. Each later one adds random numbers to the priorities, with `noise` as standard
-    deviation and its own seed. So the schedules do not depend on how many of them each call builds. Even and odd
-    schedules use different guards of memory, and `rules` get the guard of the shortest.
+    Schedules 0 and 1 follow `rules`. Each later schedule adds random numbers with standard deviation `noise` to the
+    priorities, and has its own seed. So a schedule does not depend on how many others the same call builds. Even
+    schedules use the first guard against deadlocks on all devices, and odd schedules the second. `rules` get the guard
+    of the shortest schedule. The makespan is -1 if there is no schedule.
     """
     best, found, trial, whole = -1, np.empty_like(starts), rules_copy(rules), rules.whole.copy()
     for i in range(first, first + tries):
@@ -214,10 +221,11 @@ def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: 
 
 @compiled
 def evolve(tables: Tables, rules: Rules, starts: IntColumn, makespan: int, tries: int, spread: float, seed: int) -> int:
-    """Change `rules` at random, and keep changes that make the schedule no longer. Return the least makespan.
+    """Change `rules` at random, `tries` times, and keep changes that make the schedule no longer.
 
-    `starts` has the schedule of that makespan. A negative `makespan` means that there is none yet. Handicaps change by
-    about `spread` ticks.
+    `starts` has the shortest schedule so far, and `makespan` its length in ticks. A `makespan` of -1 means that there
+    is no schedule yet. The changes of a handicap have the standard deviation `spread`, in ticks. Return the least
+    makespan.
     """
     np.random.seed(seed)
     found = starts.copy()
@@ -257,7 +265,10 @@ def set_rules(target: Rules, source: Rules) -> None:
 
 @compiled
 def change(tables: Tables, rules: Rules, spread: float) -> None:
-    """Make one random change of a priority, a handicap, the weight of age, or the use or guard of memory."""
+    """Make one random change: of a priority, a handicap, the number `age`, a capacity, or a guard against deadlocks.
+
+    The changes of a handicap have the standard deviation `spread`, in ticks.
+    """
     priority, handicap, capacity = rules.priority, rules.handicap, rules.capacity
     blocks = priority.size
     b, dice = np.random.randint(blocks), np.random.random()

@@ -1,9 +1,12 @@
 """Tabu search over the orders of runs on the devices of a whole schedule.
 
-A step reverses two neighbours on a device that follow each other on a critical path. Of the pairs that are not tabu, it
-takes the one with the least estimated makespan [Nowicki and Smutnicki 1996; estimates after Taillard 1994]. Reversing a
-critical pair never forms a cycle, because any other path from the first to the second would make the second start
-later. Memory depends on the order on a device only, so the pair alone decides whether a reversal fits.
+Each step reverses two runs that follow each other on a device and on a critical path. Among the pairs that are not
+tabu, it chooses the pair with the least estimated makespan [Nowicki and Smutnicki 1996; estimates after Taillard 1994].
+A reversed pair is tabu for some steps, so that it is not reversed back.
+
+Reversing a critical pair never forms a cycle, because any other path from the first run to the second would make the
+second run start later. The memory of a device depends only on the order of its runs. So a reversal changes memory only
+between its two runs.
 """
 
 from __future__ import annotations
@@ -19,12 +22,16 @@ from tessel_core.scheduling.kernels.tables import Tables
 _TENURE = 8
 """Least number of steps for which a reversed pair is tabu."""
 _TABU_SLOTS = 2**20
-"""Size of the hash table of tabu pairs. Two pairs in one slot only make each other tabu for some steps."""
+"""Number of slots in the hash table of tabu pairs. If two pairs share a slot, each makes the other tabu."""
 _NEVER = 2**60
 
 
 class Links(NamedTuple):
-    """The order of runs on the devices: the neighbours of each stop, -1 at the ends, and the memory held before it."""
+    """The order of runs on the devices, with one entry per stop. A stop is a run on one of its devices (see `Tables`).
+
+    `following` and `preceding` are the next and the previous stop on the device, or -1 if there is none. `held` is the
+    memory that the device holds before the stop.
+    """
 
     following: IntColumn
     preceding: IntColumn
@@ -33,7 +40,7 @@ class Links(NamedTuple):
 
 @compiled
 def links_of(tables: Tables, line: IntColumn) -> Links:
-    """Return the links of the order `line`, which lists all runs and keeps the dependencies."""
+    """Return the links of the order `line`, which lists all runs with predecessors first."""
     blocks, places = tables.duration.size, tables.place_device.size
     stops = line.size // blocks * places
     links = Links(np.full(stops, -1, np.int64), np.full(stops, -1, np.int64), np.zeros(stops, np.int64))
@@ -54,7 +61,7 @@ def links_of(tables: Tables, line: IntColumn) -> Links:
 
 @inlined
 def run_at(tables: Tables, stop: int) -> int:
-    """Return the run of a stop."""
+    """Return the number of the run at a stop."""
     places = tables.place_device.size
     run: int = stop // places * tables.duration.size + tables.place_block[stop % places]
     return run
@@ -62,7 +69,7 @@ def run_at(tables: Tables, stop: int) -> int:
 
 @compiled
 def set_heads(tables: Tables, links: Links, line: IntColumn, first: int, head: IntColumn) -> None:
-    """Set `head` to the earliest start of each run from position `first` of `line` on."""
+    """Set `head` to the earliest start in ticks of each run from position `first` of `line` on."""
     blocks, places = tables.duration.size, tables.place_device.size
     for i in range(first, line.size):
         run = line[i]
@@ -80,9 +87,9 @@ def set_heads(tables: Tables, links: Links, line: IntColumn, first: int, head: I
 
 @compiled
 def set_tails(tables: Tables, links: Links, line: IntColumn, last: int, tail: IntColumn) -> None:
-    """Set `tail` to the longest path from the start of each run to the end of the schedule.
+    """Set `tail` to the longest path in ticks from the start of each run to the end of the schedule.
 
-    Only the runs up to position `last` of `line` are set.
+    Only the runs at positions 0 … `last` of `line` are set.
     """
     blocks, places = tables.duration.size, tables.place_device.size
     for i in range(last, -1, -1):
@@ -100,7 +107,7 @@ def set_tails(tables: Tables, links: Links, line: IntColumn, last: int, tail: In
 
 @compiled
 def _may_reverse(tables: Tables, links: Links, first: int, second: int) -> bool:
-    """Return whether run `second` may move right before its neighbour `first`, on all shared devices."""
+    """Return whether run `second` may move right before its neighbour `first`, on all devices that both occupy."""
     blocks, places = tables.duration.size, tables.place_device.size
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
     if m == n:
@@ -122,7 +129,10 @@ def _may_reverse(tables: Tables, links: Links, first: int, second: int) -> bool:
 
 @compiled
 def _promise(tables: Tables, links: Links, head: IntColumn, tail: IntColumn, first: int, second: int) -> int:
-    """Return an estimate of the longest path through either run after the reversal. It is never too long."""
+    """Return an estimate, never too high, of the longest path through `first` or `second` after their reversal.
+
+    `head` and `tail` have the longest paths before the reversal.
+    """
     blocks, places = tables.duration.size, tables.place_device.size
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
     start = 0
@@ -156,7 +166,7 @@ def _promise(tables: Tables, links: Links, head: IntColumn, tail: IntColumn, fir
 
 @compiled
 def _reverse(tables: Tables, links: Links, first: int, second: int) -> None:
-    """Move run `second` right before `first`, on all shared devices."""
+    """Move run `second` right before its neighbour `first`, on all devices that both occupy."""
     blocks, places = tables.duration.size, tables.place_device.size
     b, c = first % blocks, second % blocks
     for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -181,8 +191,8 @@ def _mend(
 ) -> None:
     """Restore the topological order of `line` after a reversal, and update `position`.
 
-    Runs between `first` and `second` that must precede `second` move before `first`. `moves` is all 0 before and after
-    the call.
+    Runs between `first` and `second` that must precede `second` move before `first`. `moves` is scratch space, and is
+    all 0 before and after the call.
     """
     blocks, places = tables.duration.size, tables.place_device.size
     begin, end = position[first], position[second]
@@ -218,9 +228,9 @@ def _best_pair(
     step: int,
     best: int,
 ) -> tuple[int, int]:
-    """Return the two critical neighbours to reverse next, the first run first, or (-1, -1) if there are none.
+    """Return two critical neighbours to reverse next, the earlier run first, or (-1, -1) if no pair may be reversed.
 
-    A tabu pair is allowed if its estimate is below `best`. If no pair is allowed, the choice is random.
+    A tabu pair is allowed if its estimate is below `best`. If no pair is allowed, the choice among all pairs is random.
     """
     blocks, places, makespan = tables.duration.size, tables.place_device.size, (head + tail).max()
     chosen, partner, least, ties = -1, -1, _NEVER, 0
@@ -253,10 +263,10 @@ def _best_pair(
 
 @compiled
 def shorten_orders(tables: Tables, line: IntColumn, bound: int, steps: int, patience: int, seed: int) -> int:
-    """Improve the orders in `line` in place by at most `steps` reversals. Return the makespan.
+    """Improve the order `line` in place by at most `steps` reversals. Return the makespan in ticks.
 
-    `line` lists all runs of a valid schedule, predecessors first. Stops at a makespan of `bound`. After `patience`
-    steps without improvement, it starts from the best again.
+    `line` lists all runs of a valid schedule, predecessors first. The search stops at a makespan of `bound`. After
+    `patience` steps without improvement, it continues from the best order.
     """
     np.random.seed(seed)
     best_line, line = line, line.copy()

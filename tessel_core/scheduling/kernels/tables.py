@@ -20,8 +20,9 @@ class Tables(NamedTuple):
     """Arrays of a plan. Nested lists are flat columns with row offsets.
 
     Row i of `before` is `before[before_row[i]:before_row[i + 1]]`. A *place* is a (block, device) pair. The places of
-    one block are consecutive. A run is the number micro-batch · blocks + block, and its *stop* at a place is
-    micro-batch · places + place.
+    one block are consecutive. A *run* is one block of one micro-batch, with the number micro-batch · blocks + block. A
+    *stop* is a run at one of its places, with the number micro-batch · places + place. Here "blocks" and "places" are
+    the numbers of blocks and places in the plan.
     """
 
     duration: IntColumn
@@ -29,7 +30,7 @@ class Tables(NamedTuple):
     memory: IntColumn
     """Memory of each block, acquired at its start if positive and released at its end if negative."""
     capacity: IntColumn
-    """Memory of each device for micro-batches, or `UNLIMITED`."""
+    """Memory that micro-batches may use on each device, or `UNLIMITED`."""
     before_row: IntColumn
     before: IntColumn
     """Predecessors of each block."""
@@ -42,16 +43,22 @@ class Tables(NamedTuple):
     place_row: IntColumn
     place_device: IntColumn
     place_block: IntColumn
-    """Device and block of each place. Block b has the places `place_row[b]` … `place_row[b + 1] - 1`."""
+    """Block of each place. `place_device` has its device.
+
+    Block b has the places `place_row[b]` … `place_row[b + 1] - 1`.
+    """
     on_row: IntColumn
     on: IntColumn
     """Blocks on each device, in an order in which one micro-batch alone fits in memory."""
     guarded: NDArray[np.bool_]
-    """Whether micro-batches may deadlock over the memory of each device, because several of its blocks acquire."""
+    """For each device, whether micro-batches may deadlock over its memory: several of its blocks acquire memory."""
 
 
 def tables_of(plan: MicroBatchPlan, order: Sequence[int]) -> Tables:
-    """Build the tables of `plan`. `order` lists the blocks so that one micro-batch alone fits in memory."""
+    """Build the tables of `plan`.
+
+    `order` lists all blocks in an order in which one micro-batch alone fits in memory.
+    """
     capacities = [device.activation_capacity for device in plan.devices]
     position = {block: i for i, block in enumerate(order)}
     on = [sorted(blocks, key=position.__getitem__) for blocks in plan.blocks_on]
@@ -94,5 +101,5 @@ def column(values: Iterable[int]) -> IntColumn:
 
 
 def rows(lists: Sequence[Sequence[object]]) -> IntColumn:
-    """Return the offset of each list in their concatenation, and the total length at the end."""
+    """Return the offset of each list in the concatenation of all lists, and the total length at the end."""
     return np.cumsum([0, *map(len, lists)], dtype=np.int64)

@@ -1,9 +1,10 @@
-"""Repetends as timetables: each block of a few micro-batches gets a fixed time within the period.
+"""Repetends as timetables: each block of a few micro-batches (copies) gets a fixed time within the period.
 
 Without limits on memory, the busiest device's work is a possible period for any order of its blocks, because a run may
-wait for its time in the next period. Waiting costs memory, so blocks are placed as early as possible. Then random
-delays of blocks are tried, and kept if they need no more memory, until memory fits: a modulo list schedule [Rau 1994].
-A block is placed only if the remaining work of its device still fits, tested with the longest blocks first.
+wait for its time in the next period. Waiting costs memory, so blocks are placed as early as possible. Then blocks are
+delayed at random. Delays that need no more memory are kept, until the timetable fits in memory. This is a modulo list
+schedule [Rau 1994]. A block is placed only if the remaining blocks of its device still fit, tested with the longest
+blocks first.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def fit_period(
 ) -> int:
     """Look for starts, shaped (copies, blocks), that repeat every `period` ticks and fit in memory.
 
-    Gives up after `patience` tries without progress. Returns the memory above the capacities, summed over devices: 0 if
-    `starts` and `circles` are a repetend, and -1 if some block could not be placed.
+    Give up after `patience` tries without progress. Return the memory above the capacities, summed over devices. It is
+    0 if `starts` and `circles` are a repetend. It is -1 if no try could place all blocks.
     """
     np.random.seed(seed)
     delay = np.zeros_like(starts)
@@ -57,9 +58,9 @@ def fit_period(
 
 @compiled
 def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn, starts: IntColumn) -> bool:
-    """Fill `starts` with a timetable, whatever memory it needs. Return False if a block cannot be placed.
+    """Fill `starts` with a timetable that ignores memory. Return False if a block cannot be placed.
 
-    Each block starts as early as its delay and the blocks placed before allow.
+    Each block starts as early as its delay, in ticks, and the blocks placed before it allow.
     """
     copies, blocks = starts.shape
     devices = tables.capacity.size
@@ -121,7 +122,10 @@ def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn
 
 @inlined
 def _is_free(begin: IntColumn, end: IntColumn, taken: int, at: int, ticks: int, period: int) -> bool:
-    """Return whether the device is free for `ticks` ticks from residue `at` on."""
+    """Return whether a device is free for `ticks` ticks from residue `at` on.
+
+    `begin` and `end` have its occupied times, of which there are `taken`.
+    """
     free = ticks <= period
     for i in range(taken):
         if (begin[i] - at) % period < ticks or (at - begin[i]) % period < end[i] - begin[i]:
@@ -141,7 +145,10 @@ def _take(
     at: int,
     ticks: int,
 ) -> None:
-    """Occupy the device for `ticks` ticks from residue `at` on, and remove this duration from those left to place."""
+    """Occupy the device for `ticks` ticks from residue `at` on, and remove this duration from `left`.
+
+    `left` has the durations that are still to be placed, the longest first. `waiting` has their number for each device.
+    """
     i = taken[device]
     while i > 0 and begin[i - 1] > at:
         begin[i], end[i] = begin[i - 1], end[i - 1]
@@ -161,10 +168,13 @@ def _take(
 def _leaves_room(
     begin: IntColumn, end: IntColumn, left: IntColumn, taken: int, waiting: int, at: int, ticks: int, period: int
 ) -> bool:
-    """Return whether all remaining durations fit, the largest first, once `ticks` ticks from residue `at` are taken."""
+    """Return whether all remaining durations still fit once a block occupies `ticks` ticks from residue `at` on.
+
+    Each remaining duration, the longest first, is put into the largest gap.
+    """
     gaps = np.empty(taken + 2, np.int64)
     count, last = 0, at + ticks
-    # Collect the gaps of the period, from the end of the new block to its start.
+    # Collect the gaps of one period, from the end of this block to its next start.
     first = 0
     while first < taken and begin[first] < at:
         first += 1

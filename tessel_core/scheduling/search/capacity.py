@@ -17,7 +17,7 @@ def find_fitting_order(
 ) -> tuple[Verdict, tuple[int, ...] | None]:
     """Return the verdict of CP-SAT, and an order of blocks in which one micro-batch alone fits in memory, or None.
 
-    If one micro-batch alone does not fit, no schedule does, because other micro-batches only add memory. If it fits,
+    If one micro-batch alone does not fit, no schedule fits, because other micro-batches only add memory. If it fits,
     running micro-batches one after another fits too.
     """
     capacities = [device.activation_capacity for device in plan.devices]
@@ -34,7 +34,10 @@ def find_fitting_order(
 
 
 def least_capacity(plan: MicroBatchPlan, effort: Effort, control: Control) -> int | None:
-    """Return the least `memory_capacity`, equal on all devices, with a schedule. None if it was not proved in time."""
+    """Return the least `memory_capacity`, equal on all devices, that allows a schedule.
+
+    Return None if the least capacity was not proved in time.
+    """
     static = [device.static_memory for device in plan.devices]
     easy = max(s + peak for s, peak in zip(static, _peaks(plan, plan.topological_order), strict=True))
     if easy == max(s + peak for s, peak in zip(static, _unavoidable(plan), strict=True)):
@@ -61,8 +64,8 @@ def _peaks(plan: MicroBatchPlan, order: Sequence[int]) -> list[int]:
 def _unavoidable(plan: MicroBatchPlan) -> list[int]:
     """Return a lower bound on the peak memory of one micro-batch on each device.
 
-    It is the memory at the start of a block if its ancestors have run, and if all releasing blocks that do not depend
-    on it have run too.
+    For each block, it takes the memory at the block's start if only two groups of blocks have run: its ancestors, and
+    the releasing blocks that do not depend on it.
     """
     least = [0] * len(plan.devices)
     for d, on in enumerate(plan.blocks_on):
@@ -80,7 +83,7 @@ def _unavoidable(plan: MicroBatchPlan) -> list[int]:
 def _one_micro_batch(plan: MicroBatchPlan) -> tuple[cp_model.CpModel, list[cp_model.IntVar], list[cp_model.IntVar]]:
     """Build a model of one micro-batch with unit durations.
 
-    Return it with the start of each block and each device's peak.
+    Return the model, the start of each block, and the peak memory of each device.
     """
     cp = cp_model.CpModel()
     start = [cp.new_int_var(0, len(plan.blocks) - 1, "") for _ in plan.blocks]

@@ -1,18 +1,22 @@
 """Phase 2: search for the shortest schedule of N micro-batches that keeps a repetend.
 
-The repetend, repeated N times, is always valid. The following steps shorten it, until it meets the bound:
+A schedule keeps a repetend if a part of it repeats with the period and the *unroll* of the repetend, its number of
+micro-batches. The repetend, repeated N times, is always a valid schedule. The following steps shorten it, until it
+meets the bound:
 
-1. Left-compaction starts every run as early as the order on its devices allows. Memory depends on the order only, so
-   it stays the same. Several repetends of the same period are tried, because their warmups and cooldowns differ.
+1. Left-compaction starts every run as early as the order on its devices allows. Memory depends on the order only, so it
+   stays the same. Several repetends of the same period are tried, because their warmups and cooldowns differ.
 2. *Periodic middle*: CP-SAT searches for a schedule of few micro-batches whose makespan meets the bound. Some of its
-   micro-batches are *tied*: they repeat with the period. More periods are then inserted into the tied part.
+   micro-batches are *tied*: they repeat with the period. All others are *free*. More periods are then inserted into the
+   tied part.
 3. Polishing repeats step 2 for makespans between the bound and the best schedule.
 
 Shorter schedules that do not keep the repetend go to the incumbent.
 
-Inserting periods is valid if there is a time t such that, for every block, a tied run starts in [t, t + T) and another
-tied run follows. Then the same runs are pending at t and at t + T, so the window [t, t + T) can be repeated. It is
-enough that all first tied runs start within (count/unroll - 2) * T of each other (`RunsModel._insertable`).
+Inserting periods of T ticks is valid if there is a time t such that, for every block, a tied run starts in [t, t + T)
+and another tied run follows. Then the same runs are pending at t and at t + T, so the window [t, t + T) can be
+repeated. It is enough that the first tied runs of all blocks start within (tied micro-batches / unroll - 2) * T of each
+other (`RunsModel._insertable`).
 """
 
 from __future__ import annotations
@@ -42,39 +46,39 @@ from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.structure import find_mirror
 
 _JOINING_SHARE, _MIN_JOINING_SHARE = 0.0115, 0.2
-"""Time limit, as a share of the polish time, for finding one schedule that has both the proved period and makespan.
+"""Share of the polish time in which to find one schedule that has both the proved period and the proved makespan.
 
 The share is the first number times the square of the number of devices, but at least the second number. If the proofs
-took longer than this limit, a quarter of it remains.
+took longer than this limit, a quarter of the limit remains.
 """
 _MAX_PERIOD_MULTIPLE = 4
 """A schedule that repeats with this multiple of the period, or a smaller one, also keeps the repetend."""
 _MAX_MODEL_RUNS = 6_000
-"""Largest number of runs in a model. Larger ones are not worth starting."""
+"""Largest number of runs in a model. Larger models are not worth starting."""
 _MAX_REPETEND_RUNS = 150
 """Largest number of runs per period for which models are built."""
 _SMALL_GAP = 0.002
-"""If the gap is below this fraction of the makespan, only the last step, polishing, is run.
+"""If the gap between makespan and bound is below this fraction of the makespan, polishing is the only step.
 
 Only plans with fine costs (such as nanoseconds) have such gaps.
 """
 _OTHER_REPETENDS_S = {Goal.LATENCY: 0.5, Goal.EARLY: 0.15}
 """Seconds to search another repetend of the same period, for each goal.
 
-A good one is found long before it is proved best.
+A good repetend is found long before it is proved best.
 """
 _ENDS_BOUND_S = 1.2
 _SECOND_ROUND_S = 2.0
-"""Seconds per geometry (see `_Geometry`) in the second round, which tries those without an answer in the first."""
+"""Seconds per geometry (see `_Geometry`) in the second round, for geometries without an answer in the first round."""
 _FIRST_ROUND_S, _UNSURE_BOUND_S = 1.0, 0.1
 """Seconds per geometry in the first round, and in a search before the last ends bound is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Numbers of free micro-batches at the start, tied ones after them, and free ones at the end.
+    """Numbers of micro-batches: free ones in the warmup, tied ones after them, and free ones in the cooldown.
 
-    Tied micro-batches repeat with the period.
+    Tied micro-batches repeat with the period (see the module).
     """
 
     warmup: int
@@ -86,9 +90,10 @@ class _Geometry:
         return self.warmup + self.tied + self.cooldown
 
     def insert(self, starts: IntColumn, inserted: int, period: int, unroll: int) -> IntColumn:
-        """Return starts with more micro-batches in the tied part. All later micro-batches are delayed by whole periods.
+        """Return starts with `inserted` more micro-batches at the end of the tied part.
 
-        `starts` is shaped (micro-batches, blocks).
+        All later micro-batches are delayed by whole periods. `starts` is shaped (micro-batches, blocks), and `period`
+        is in ticks.
         """
         if not inserted:
             return starts
@@ -109,12 +114,15 @@ class Completion:
         self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, incumbent.micro_batches
         self.incumbent, self.effort, self.control = incumbent, effort, control
         self.best = repetend.expand(self.micro_batches)
-        """Shortest schedule that keeps the repetend. With too few micro-batches to repeat, the shortest of all."""
+        """Shortest schedule that keeps the repetend.
+
+        If there are too few micro-batches to repeat, the shortest schedule of all.
+        """
         self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
         self._joining_s: float | None = None
         self.cut_short = False
-        """Whether the clock ended the polishing, so that its result is not reproducible."""
+        """Whether the clock ended the polishing, which makes its result irreproducible."""
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, self.micro_batches // 4))
@@ -140,8 +148,8 @@ class Completion:
     def go_on(self, polish_s: float, control: Control, *, proved: bool) -> None:
         """Run the other steps. The last one, polishing, takes at most `polish_s` seconds.
 
-        `proved` says whether the period is proved. If the makespan is proved too, all steps together take about
-        `polish_s` seconds at most. They only look for one schedule that is the shortest and keeps the repetend.
+        `proved` says whether the period is proved. If the makespan is proved too, all steps together take at most about
+        `polish_s` seconds. They only look for a schedule that has this makespan and keeps the repetend.
         """
         self.control = control
         if self.too_large or self.done:
@@ -170,7 +178,7 @@ class Completion:
             self.cut_short = self.control.stopped
 
     def _join_soon(self) -> None:
-        """Limit the remaining time once period and makespan are proved. The limit is later if the proofs were slow."""
+        """Limit the remaining time once period and makespan are proved. Slow proofs lead to a later limit."""
         wanted_s, elapsed_s = self._joining_s, self.control.elapsed_s
         if wanted_s is not None and self.incumbent.proved:
             end_s = max(wanted_s, 3 * elapsed_s) if elapsed_s < wanted_s else 0.0
@@ -189,7 +197,7 @@ class Completion:
                 return
 
     def _is_long(self, steady: SteadyState) -> bool:
-        """Return whether a steady state has more micro-batches than one period, and enough to count as steady."""
+        """Return whether a steady state has more micro-batches than one period, and at least `_shortest_stretch`."""
         stretch = steady.last_micro_batch - steady.first_micro_batch + 1
         return stretch > steady.unroll and stretch >= self._shortest_stretch
 
@@ -238,9 +246,10 @@ class Completion:
         return self.micro_batches < in_flight
 
     def compact(self, repetend: Repetend) -> None:
-        """Offer schedules in which the repeated repetend is left-compacted.
+        """Offer left-compacted schedules that repeat a repetend.
 
-        First all runs may move. Then the runs of a middle part keep their period.
+        In the first schedule, all runs may move. In the others, the micro-batches of a middle part still repeat with
+        the period.
         """
         self._least_latency = min(self._least_latency, repetend.latency)
         unrolled = repetend.expand(self.micro_batches)
@@ -253,7 +262,10 @@ class Completion:
                 self.offer(compacted_with_tie(unrolled, tie), "repetend")
 
     def compact_another(self, goal: Goal, workers: int, most_s: float = inf) -> None:
-        """Left-compact another repetend of the same period, which is best for `goal`."""
+        """Search for the repetend of the same period that is best for `goal`, and offer it left-compacted.
+
+        The search takes at most `most_s` seconds.
+        """
         self._join_soon()
         if self.done:
             return
@@ -265,7 +277,7 @@ class Completion:
             self.compact(other)
 
     def begin_mirrored(self) -> None:
-        """Compact the repetend of least latency, and compute the ends bound at the same time.
+        """Left-compact the repetend of least latency, and compute the ends bound at the same time.
 
         This is for plans of two halves that are mirror images (see `find_mirror`).
         """
@@ -277,9 +289,9 @@ class Completion:
                 bounds.append(ends_bound(self.plan, self.micro_batches, periods, bounds[-1], effort, self.control))
 
         def bound_meanwhile() -> bool:
-            """Compute the ends bound for short ends, and for long ends if there is time.
+            """Compute the ends bound for short ends and, if there is time, for long ends.
 
-            Return whether both were computed.
+            Return whether both bounds were computed.
             """
             bound_ends(ENDS_WINDOWS[0], workers)
             both = not compacted.is_set()
@@ -323,7 +335,7 @@ class Completion:
     def polish(self) -> None:
         """Until time ends, search for a schedule whose makespan is halfway between the bound and the best.
 
-        A makespan without an answer becomes the lower end of the next search.
+        If no schedule of that makespan is found, the next makespan lies between that makespan and the best.
         """
         low = self.bound
         while not self.done and low < self.best.makespan:
@@ -378,8 +390,9 @@ class Completion:
     def _geometries(self, *, folded: bool | None = None) -> Iterator[_Geometry]:
         """Yield geometries with about as many free micro-batches at each end as are in flight in the steady state.
 
-        The offsets come from measurements. They allow for a latency that is not quite the least. `folded` tells whether
-        a mirror halves the model, which needs smaller offsets. By default, that depends on the plan.
+        The differences from this number come from measurements. They allow for a latency that is not quite the least.
+        `folded` tells whether a mirror halves the model, which needs smaller differences. By default, that depends on
+        the plan.
         """
         unroll, total = self.repetend.unroll, self.micro_batches
         flight = ceil(Fraction(self._least_latency, self.repetend.period))

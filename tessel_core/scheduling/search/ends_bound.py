@@ -13,7 +13,10 @@ from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import memory_intervals_on, path_lengths
 
 ENDS_WINDOWS = (1.5, 2.5)
-"""Lengths of the ends, as multiples of the busiest device's work. The second takes longer and rarely gives more."""
+"""Lengths of the ends, as multiples of the busiest device's work.
+
+The second length takes longer and rarely gives a higher bound.
+"""
 _MAX_RUNS = 4_000
 
 
@@ -22,9 +25,9 @@ def ends_bound(
 ) -> int:
     """Return a lower bound on the makespan in ticks, at least `least`, from the first and the last X ticks.
 
-    X is `periods` times the busiest device's work. For every device d, makespan >= N * work(d) + idle time of d in the
-    first X ticks + idle time of d in the last X ticks. The first ticks of any schedule obey the rules of whole
-    schedules, and so do the last ticks with time reversed.
+    X is `periods` times the busiest device's work. For every device, the makespan is at least the work of all
+    micro-batches on it, plus its idle time in the first X ticks, plus its idle time in the last X ticks. The first
+    ticks of any schedule obey the rules of whole schedules, and so do the last ticks with time reversed.
     """
     window = ceil(periods * plan.busiest_work)
     if least < 2 * window:  # the two ends might overlap, so the bound would count idle time twice
@@ -62,7 +65,7 @@ class _End:
         self.work = [self._work_on(d) for d in range(len(plan.devices))]
 
     def _declare(self) -> None:
-        """Declare the starts of runs. A block runs its micro-batches in order, so run m starts after m earlier runs."""
+        """Declare the starts of runs. A block runs its micro-batches in order, so m of its runs come before run m."""
         heads, tails = path_lengths(self.plan)
         for b, block in enumerate(self.plan.blocks):
             head = tails[b] - block.duration if self.backwards else heads[b]

@@ -1,31 +1,33 @@
 """The exact least period of small plans, and repetends that attain it or come as close to it as one likes.
 
-The plan has a set K of blocks that memory ties together. Each other block shares a device with all of K and with each
-other one. These blocks are the set A. There are no lags.
+The plan has no lags, and its blocks form two sets. Memory ties the blocks of the set K together (`tied_by_memory`).
+Each block of the set A shares a device with every block of K and with every other block of A.
 
-**States.** A state of K is that of `states_bound`, and each move lasts one tick. Then every schedule of K is a walk,
-and a repetend of K is a closed walk. A *pause* is a state in which no run is in progress. Cutting the time of A out of
-a schedule leaves a schedule of K that has a pause wherever A runs. The other way round, A can run at any pause. A
-predecessor in A can run any number of periods earlier, so dependencies between A and K do not lengthen a period.
+**States.** A state of K is that of `states_bound`, and each move lasts one tick. Then every schedule of K is a walk
+along moves, and a repetend of K is a closed walk. A *pause* is a state in which no run is in progress. Cutting the time
+of A out of a schedule leaves a schedule of K that has a pause wherever A runs. The other way round, A can run at any
+pause. A predecessor in A can run any number of periods earlier, so dependencies between A and K do not lengthen a
+period.
 
 **Infimum.** Let r be the least ratio of ticks to micro-batches over all cycles [Lawler 1967]. Then b = work(A) + r is a
-lower bound on the period per micro-batch. The cost of a move is ticks - r * micro-batches begun, plus the difference of
-potentials that makes each cost at least 0. So a closed walk of U micro-batches lasts r * U + its cost, and a repetend
-with period P is a closed walk of cost P - b * U. It passes a pause if A has any blocks.
+lower bound on the period per micro-batch, where work(A) is the duration of all blocks of A. The *cost* of a move is its
+ticks - r * micro-batches that begin, plus a difference of potentials that makes every cost at least 0. So a closed walk
+of U micro-batches lasts r * U + its cost. A repetend with period P is a closed walk of cost P - b * U. It passes a
+pause if A has any blocks.
 
 **Attained.** A closed walk of cost 0 stays in one strongly connected component of the moves of cost 0. So b is attained
 if and only if such a component has a cycle and, if A has any blocks, a pause.
 
 **Approached.** Otherwise, let c be the least cost of a walk from a pause to a cycle of cost 0 and back to that pause.
-With j rounds on the cycle, it is a repetend of U = u + v * j micro-batches whose period is b * U + c. So b is the
-infimum.
+Let u micro-batches begin on this walk, and v in one round of the cycle. With j rounds, the walk is a repetend of U = u
++ v * j micro-batches whose period is b * U + c. So b is the infimum.
 
-**No repetend is better.** A closed walk of cost below c that passes a pause meets no cycle of cost 0. So it passes each
-state at most once with the same cost so far. Its micro-batches are at most those of the longest such path. For more
+**No repetend is better.** A closed walk of cost below c that passes a pause meets no cycle of cost 0. So it passes no
+state twice with the same cost so far. Therefore the number of micro-batches that begin on it is limited. For more
 micro-batches than that, the period is at least b * U + c.
 
 If all durations are multiples of g ticks, everything holds for the plan counted in units of g. A repetend whose period
-is not a multiple of g has an order that also allows the next multiple, so its period is more than b * U + c - g.
+is not a multiple of g has an order that also allows the next larger multiple. So its period is more than b * U + c - g.
 """
 
 from __future__ import annotations
@@ -52,31 +54,32 @@ if TYPE_CHECKING:
     Graph: TypeAlias = nx.DiGraph[int]
 
 _MAX_STATES = 16_000
-"""Largest number of states. They take about a second."""
+"""Largest number of states for which the exact period is computed. So many states take about a second."""
 _MAX_PAUSES_TRIED = 16
-"""Number of pauses from which a cycle with few micro-batches is sought."""
+"""Largest number of pauses from which a cycle with few micro-batches is sought."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactPeriod:
-    """The least period per micro-batch, and a repetend that attains it or a family that approaches it."""
+    """The least period per micro-batch in ticks, and a repetend that attains it or repetends that approach it."""
 
     per_micro_batch: Fraction
     infimum: PeriodInfimum | None
-    """The proof that no repetend attains it. None if one does."""
+    """Proof that no repetend attains the least period. None if a repetend attains it."""
     _cycles: _Cycles
     _walk: _Walk
 
     def repetend(self, at_most: int) -> Repetend | None:
-        """Return the repetend of shortest period known with at most this many micro-batches, or None."""
+        """Return the known repetend of shortest period with at most `at_most` micro-batches, or None."""
         states = self._walk.with_at_most(at_most)
         return None if states is None else self._cycles.repetend(states)
 
 
 def exact_period(plan: MicroBatchPlan, control: Control) -> ExactPeriod | None:
-    """Return the exact least period per micro-batch of a plan of which one micro-batch fits in memory.
+    """Return the exact least period per micro-batch of a plan, or None.
 
-    None if the plan is not of that kind, has too many states, or if the control stopped the search.
+    One micro-batch must fit in memory. The result is None if the plan is not of the kind that the module describes, if
+    it has too many states, or if the control stopped the search.
     """
     tied = list(tied_by_memory(plan))
     if len(tied) != 1 or any(lag for _, _, lag in plan.arcs):
@@ -90,9 +93,10 @@ def exact_period(plan: MicroBatchPlan, control: Control) -> ExactPeriod | None:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """A closed walk: states up to the cycle, the cycle from there, and states back to the first one.
+    """A closed walk: `there` leads to a cycle, `cycle` goes round it once, and `back` returns to the first state.
 
-    Each part includes both of its ends. `sizes` are the micro-batches that begin in each part.
+    Each list of states includes both of its ends. `sizes` has the numbers of micro-batches that begin in the three
+    lists.
     """
 
     there: list[int]
@@ -101,9 +105,9 @@ class _Walk:
     sizes: tuple[int, int, int]
 
     def with_at_most(self, micro_batches: int) -> list[int] | None:
-        """Return the walk with as many rounds on the cycle as these micro-batches allow. None without any.
+        """Return the states of the walk with as many rounds on the cycle as `micro_batches` allow, or None.
 
-        One round is enough if the walk consists of the cycle only.
+        The result is None if not even one round is allowed. If the walk is only the cycle, one round is enough.
         """
         to, each, back = self.sizes
         rounds = (micro_batches - to - back) // each
@@ -113,7 +117,7 @@ class _Walk:
 
 
 class _Cycles:
-    """The states of the tied blocks K, the costs of their moves, and walks of least cost."""
+    """The states of the tied blocks K, the costs of their moves, and closed walks of least cost (see the module)."""
 
     def __init__(self, plan: MicroBatchPlan, tied: Sequence[int], aside: Sequence[int]) -> None:
         self.plan, self.tied, self.aside = plan, tied, aside
@@ -121,13 +125,17 @@ class _Cycles:
         self.ratio = Fraction(sum(plan.blocks[b].duration for b in tied), self.unit)
         self.states = StateGraph(plan, tied, self.unit, every_tick=True)
         self.graph: Graph
-        """One edge per move, with its `cost` in units of 1 / denominator of the ratio, and the micro-batches `begun`.
+        """One edge per move. `begun` is the number of micro-batches that begin in the move.
 
-        The `weight` orders moves by cost, and then by micro-batches.
+        `cost` is the cost of the move times the denominator of `ratio`. `weight` compares walks by cost first, and then
+        by micro-batches.
         """
 
     def explore(self, control: Control) -> bool:
-        """Find all states, the least ratio and the costs of moves. Return False if there are too many states."""
+        """Find all states, the least ratio and the costs of moves.
+
+        Return False if there are too many states, or if the control stopped the search.
+        """
         import networkx as nx
 
         if not self.states.explore(_MAX_STATES, control):
@@ -157,7 +165,7 @@ class _Cycles:
 
         free: Graph = nx.DiGraph()
         free.add_edges_from((a, b, move) for a, b, move in self.graph.edges(data=True) if not move["cost"])
-        # Each cycle has a micro-batch, which takes more than one move.
+        # A component of one state has no cycle: a micro-batch begins on each cycle, and takes more than one move.
         cyclic = [free.subgraph(each).copy() for each in nx.strongly_connected_components(free) if len(each) > 1]
         work = sum(self.plan.blocks[b].duration for b in self.aside)
         least = work + self.unit * self.ratio
@@ -175,7 +183,7 @@ class _Cycles:
         return ExactPeriod(least, PeriodInfimum(least, excess, longest), self, walk)
 
     def _pauses(self, states: Iterable[int]) -> list[int]:
-        """Return the states in which A can run: all of them if A is empty, and else those without a run in progress."""
+        """Return the `states` in which A can run: those without a run in progress, or all of them if A is empty."""
         return [each for each in states if not self.aside or not any(self.states.states[each][1])]
 
     def _begun(self, walk: Sequence[int]) -> int:
@@ -183,7 +191,7 @@ class _Cycles:
         return sum(self.graph.edges[move]["begun"] for move in pairwise(walk))
 
     def _smallest_cycle(self, component: Graph, through: Sequence[int]) -> list[int]:
-        """Return the states of a cycle of few micro-batches through one of some states of a component.
+        """Return the states of a cycle of few micro-batches through one of the states `through` of a component.
 
         The first state is also the last.
         """
@@ -197,7 +205,7 @@ class _Cycles:
         return min(cycles, key=self._begun)
 
     def _walk_by(self, component: Graph) -> tuple[int, _Walk]:
-        """Return the least cost of a walk from a pause to a cycle of the component and back, with such a walk."""
+        """Return the least cost of a walk from a pause to a cycle of the component and back, and such a walk."""
         import networkx as nx
 
         from_there, back = nx.multi_source_dijkstra(self.graph, set(component), weight="weight")
@@ -211,10 +219,10 @@ class _Cycles:
         return weights[pause] // (2 * len(self.states.states)), _Walk(to, cycle, back[pause], sizes)
 
     def _longest_below(self, cost: int, cyclic: set[int]) -> int:
-        """Return the most micro-batches that begin on a walk of less than this cost that avoids the `cyclic` states.
+        """Return the most micro-batches that begin on a walk of cost below `cost` without `cyclic` states.
 
-        Without these states, moves of cost 0 form no cycle. So pairs of a cost so far and a state have an order in
-        which each move goes forwards.
+        Without these states, moves of cost 0 form no cycle. So the pairs (cost so far, state) have an order in which
+        each move goes forwards.
         """
         import networkx as nx
 
@@ -232,7 +240,10 @@ class _Cycles:
         return max((each for layer in longest for each in layer.values()), default=0)
 
     def repetend(self, walk: Sequence[int]) -> Repetend:
-        """Return the repetend of a closed walk. All runs of A are in the pause at its beginning."""
+        """Return the repetend of a closed walk, given by its states.
+
+        All runs of A are in the pause at its beginning.
+        """
         unroll, state = self._begun(walk), self.states.states
         work = unroll * sum(self.plan.blocks[b].duration for b in self.aside)
         period = work + self.unit * (len(walk) - 1)
@@ -247,7 +258,7 @@ class _Cycles:
         return Repetend(self.plan, period, starts)
 
     def _started(self, here: int, there: int) -> list[int]:
-        """Return the positions in K of the blocks that start in a move."""
+        """Return the positions in `tied` of the blocks that start in the move from state `here` to state `there`."""
         before, after = self.states.states[here][0], self.states.states[there][0]
         raised = before[0] + self.graph.edges[here, there]["begun"] - after[0]
         return [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if new + raised > old]
@@ -256,8 +267,8 @@ class _Cycles:
 def _add_aside(plan: MicroBatchPlan, aside: Sequence[int], period: int, starts: IntColumn) -> None:
     """Set the starts of the blocks `aside`, which run one after another at the beginning of the period.
 
-    Which micro-batches these runs belong to follows from the dependencies on blocks whose starts are known. The wait
-    between them is as short as possible.
+    The function chooses the micro-batches to which their runs belong. The choice meets the dependencies on blocks whose
+    starts are known, and keeps the waits between these blocks as short as possible.
     """
     unroll = len(starts)
     duration = np.array([block.duration for block in plan.blocks])
@@ -270,7 +281,7 @@ def _add_aside(plan: MicroBatchPlan, aside: Sequence[int], period: int, starts: 
         others = [each for each, _ in neighbours if each in known]
 
         def placed(shift: int, b: int = b) -> IntColumn:
-            """Return the starts of the block's micro-batches if its first run belongs to micro-batch `shift`."""
+            """Return the starts of the block, one per micro-batch, if its first run belongs to micro-batch `shift`."""
             turn, copy = np.divmod(np.arange(unroll) + shift, unroll)
             column = np.zeros(unroll, dtype=np.int64)
             column[copy] = first[b] + np.arange(unroll) * duration[b] - turn * period

@@ -13,9 +13,10 @@ def makespan_of(plan: MicroBatchPlan, starts: IntColumn) -> int:
 
 
 class Incumbent:
-    """The shortest schedule so far, and a lower bound on the makespan. Improvements of either are reported as progress.
+    """The shortest schedule so far, and a lower bound on the makespan.
 
-    `starts` is shaped (micro-batches, blocks). `by` names the method that found a schedule or proved a bound.
+    A shorter schedule or a higher bound is reported as progress. `starts` is shaped (micro-batches, blocks). `by` names
+    the method that found a schedule or proved a bound.
     """
 
     def __init__(

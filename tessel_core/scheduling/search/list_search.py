@@ -1,4 +1,4 @@
-"""List scheduling with priorities and handicaps (see `kernels.lists`), which change at random while that helps."""
+"""List scheduling with priorities and handicaps (see `kernels.lists`). Random changes improve both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Priorities = NDArray[np.float64]
 _RUNS_PER_SLICE = 500_000
 """Number of runs placed in one slice of the search. A core places this many in about a fifth of a second."""
 _MIN_PRACTICE_MICRO_BATCHES = 24
-"""Rules are first improved on fewer micro-batches ("practice"), but on at least this many."""
+"""Least number of micro-batches in practice.
+
+*Practice* improves rules on fewer micro-batches than the schedule has.
+"""
 _MAX_STALLED_PRACTICE_SLICES = 4
 """Practice ends after this many slices without improvement."""
 _DUE_DATE_STEP = 0.5
@@ -30,7 +33,7 @@ _DUE_DATE_STEP = 0.5
 It was chosen by measurement.
 """
 _CHANGED_PRIORITIES = 3
-"""Number of priorities changed when a list search restarts.
+"""Number of priorities that change when a list search restarts.
 
 Measured: after more changes, the search rarely reaches the same quality again.
 """
@@ -52,14 +55,14 @@ RULES: dict[str, Callable[[MicroBatchPlan], Sequence[int]]] = {
     "longest-run": lambda plan: [block.duration for block in plan.blocks],
     "oldest": lambda plan: [0] * len(plan.blocks),
 }
-"""Rules by name. Each returns one priority per block of a plan, and the highest comes first.
+"""Rules by name. Each rule returns one priority per block of a plan. A higher priority comes first.
 
 At equal priority, the oldest micro-batch comes first.
 
 - advanced: the last block in topological order first
-- backward: backward before forward before weight gradients
+- backward: backward first, then forward, then weight gradients
 - longest-path, shortest-path: by the path to the end of the micro-batch
-- least-slack: by the same path, and later micro-batches are due later
+- least-slack: by the longest path too, but the priority falls with each later micro-batch
 - longest-run: the longest block first
 - oldest: the oldest micro-batch first
 """
@@ -103,20 +106,20 @@ class ListSearch:
         self._practised = -1
         """Makespan of the schedule in `_practice`, or -1 if there is none."""
         self.makespan = -1
-        """Makespan of the shortest schedule so far, or -1 before the first."""
+        """Makespan of the shortest schedule so far, or -1 before the first schedule."""
         self.slices = self.idle_slices = 0
         """Number of calls of `evolve`, in total and since the last improvement."""
         self._spread = max(0.6, plan.busiest_work * _HANDICAP_SPREAD)
 
     @property
     def tries_per_slice(self) -> int:
-        """Number of schedules that are built in about a fifth of a second."""
+        """Number of schedules in one slice. Building them takes about a fifth of a second."""
         return max(1, _RUNS_PER_SLICE // self._starts.size)
 
     def restart(self, tries: int) -> None:
         """Build `tries` more schedules and keep the shortest.
 
-        All but the first two schedules of this search use a random change of the rule.
+        The first two schedules of this search follow the rule. All later ones change its priorities at random.
         """
         found = np.empty_like(self._starts)
         noise = len(self.plan.blocks) / 8
@@ -165,7 +168,10 @@ class ListSearch:
         return self._forwards(self._best)
 
     def stretched(self, micro_batches: int) -> ListSearch | None:
-        """Return a search with the current rules and another number of micro-batches, or None if they deadlock."""
+        """Return a search with the current rules and another number of micro-batches.
+
+        Return None if the rules lead to a deadlock.
+        """
         other = self._with_current_rules(micro_batches)
         other.makespan = other._practised = place_all(self._tables, other._rules, other._starts, UNLIMITED)
         return other if other.makespan >= 0 else None
@@ -192,8 +198,8 @@ class ListSearch:
 class InsertionSearch(ListSearch):
     """A list search that lists only the `tied` blocks, and inserts all other blocks into their schedule.
 
-    Blocks that hold no limited memory can wait. In a list schedule of all blocks, they often delay blocks that hold
-    memory, which wastes memory.
+    All other blocks change no limited memory, so they can wait (see `kernels.insertion`). In a list schedule of all
+    blocks, they often delay the tied blocks, which wastes memory.
     """
 
     def __init__(
@@ -214,12 +220,12 @@ class InsertionSearch(ListSearch):
         self._tied, self._pauses = np.array(tied, dtype=np.int64), Pauses(0, 1, 0)
 
     def restart(self, tries: int) -> None:
-        """Build `tries` schedules of the tied blocks, and insert the others into the shortest."""
+        """Build `tries` schedules of the tied blocks, and insert the other blocks into the shortest."""
         self._part.restart(tries)
         self._insert(1)
 
     def evolve(self, tries: int | None = None) -> None:
-        """Improve the schedule of the tied blocks until that stalls, and then the whole schedule."""
+        """Improve the schedule of the tied blocks until it stops getting shorter, and then the whole schedule."""
         self.slices += 1
         before = self.makespan
         if self._part.makespan < 0 or (tries is None and self._part.idle_slices < _MAX_STALLED_PRACTICE_SLICES):
@@ -230,14 +236,17 @@ class InsertionSearch(ListSearch):
         self.idle_slices = 0 if self.makespan != before else self.idle_slices + 1
 
     def kicked(self, seed: int) -> InsertionSearch:
-        """Return a search with a few random changes of the rules for tied blocks."""
+        """Return a search that starts from the current rules for tied blocks, with a few of them changed at random."""
         other = copy.copy(self)
         other._part = self._part.kicked(seed)
         other._seed, other.makespan, other.slices, other.idle_slices = seed, -1, 0, 0
         return other
 
     def stretched(self, micro_batches: int) -> InsertionSearch | None:
-        """Return a search with the current rules and another number of micro-batches, or None if they deadlock."""
+        """Return a search with the current rules and another number of micro-batches.
+
+        Return None if the rules lead to a deadlock.
+        """
         other, part = copy.copy(self), self._part.stretched(micro_batches)
         if part is None:
             return None
@@ -249,7 +258,7 @@ class InsertionSearch(ListSearch):
     def _insert(self, tries: int) -> None:
         """Insert the free blocks by the current rules and pauses, and keep the schedule if it is the shortest.
 
-        All but the first of `tries` change the rules or the pauses at random.
+        Free blocks are not tied. All `tries` but the first change the rules or the pauses at random.
         """
         starts = np.zeros_like(self._starts)
         self._pauses, makespan = insert_into_lists(
@@ -268,7 +277,7 @@ def _by_rank(values: Sequence[int]) -> Priorities:
 def lists_by_every_rule(plan: MicroBatchPlan, order: Sequence[int], micro_batches: int, seed: int) -> list[ListSearch]:
     """Return two searches per rule, forwards and from the end, each with its own seed.
 
-    If memory ties only some of the blocks together, searches that insert the others come last.
+    If memory ties only some blocks together, two searches that insert the other blocks come last.
     """
     by_rule = [
         ListSearch(plan, order, micro_batches, rule, seed + i, from_the_end=from_the_end)

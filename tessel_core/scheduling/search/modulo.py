@@ -1,6 +1,7 @@
 """Modulo scheduling of repetends: one CP-SAT model per period and unroll.
 
-start(b, u) = k(b, u) * T + r(b, u) with 0 <= r < T, for copy u of block b  [Rau 1994; Lin 2024 phase 1].
+The *unroll* is the number of micro-batches per period of T ticks. Copy u of block b starts at k(b, u) * T + r(b, u),
+with 0 <= r < T [Rau 1994; Lin 2024 phase 1].
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Copy = tuple[int, int]
 
 
 class Goal(Enum):
-    """Objective by which one repetend is chosen among those of equal period."""
+    """Objective that selects one repetend among those of equal period."""
 
     ANY = "any"
     LATENCY = "least latency"
@@ -53,13 +54,19 @@ def find_repetend(
 
 
 def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
-    """Return a largest k that is enough to prove a period infeasible (docs/explanation/schedule_search.md)."""
+    """Return an upper limit for k (see the module) that is high enough to prove a period infeasible.
+
+    The proof is in docs/explanation/schedule_search.md.
+    """
     longest_lag = max((lag for _, _, lag in plan.arcs), default=0)
     return max(1, (len(plan.blocks) * unroll - 1) * (2 + ceil(longest_lag / period)))
 
 
 def _likely_k(plan: MicroBatchPlan) -> int:
-    """Return a largest k that is enough for most solutions: the micro-batches that fit in memory, and a few more."""
+    """Return an upper limit for k (see the module) that most solutions keep.
+
+    It is the number of micro-batches that fit in memory, and a few more.
+    """
     in_flight = len(plan.blocks)
     for d, device in enumerate(plan.devices):
         smallest = min((plan.blocks[b].memory for b in plan.blocks_on[d] if plan.blocks[b].memory > 0), default=0)
@@ -69,7 +76,10 @@ def _likely_k(plan: MicroBatchPlan) -> int:
 
 
 class ModuloModel:
-    """Variables and constraints for one period. Each private method is one rule of the referee, or a valid cut."""
+    """The CP-SAT model of one period and unroll, in which k is at most `most_k`.
+
+    Each private method adds one rule of the referee, or a valid cut.
+    """
 
     def __init__(self, plan: MicroBatchPlan, period: int, unroll: int, most_k: int) -> None:
         self.plan, self.period, self.unroll, self.most_k = plan, period, unroll, most_k
@@ -85,20 +95,23 @@ class ModuloModel:
         self._anchor()
 
     def start(self, copy: Copy) -> cp_model.LinearExpr:
-        """Return k * T + r."""
+        """Return the start k * T + r of a copy."""
         return self.k[copy] * self.period + self.r[copy]
 
     def _duration(self, copy: Copy) -> int:
         return self.plan.blocks[copy[0]].duration
 
     def _dependencies(self) -> None:
-        """start(j) >= start(i) + duration(i) + lag."""
+        """For each dependency of j on i: start(j) >= start(i) + duration(i) + lag."""
         for u in range(self.unroll):
             for i, j, lag in self.plan.arcs:
                 self.cp.add(self.start((j, u)) - self.start((i, u)) >= self.plan.blocks[i].duration + lag)
 
     def _no_overlap(self) -> None:
-        """The intervals [r, r + duration) modulo T are disjoint on a device. before(i, j) orders each pair."""
+        """On each device, the intervals [r, r + duration) modulo T are disjoint.
+
+        before(i, j) is 1 if r(i) < r(j), else 0.
+        """
         devices = [frozenset(block.devices) for block in self.plan.blocks]
         for i, j in combinations(self.copies, 2):
             if not devices[i[0]] & devices[j[0]]:
@@ -124,7 +137,11 @@ class ModuloModel:
                 self.cp.add(self.k[b, w] == self.k[b, u] + 1 - self.before[(b, u), (b, w)])
 
     def _memory(self) -> None:
-        """When i acquires: static + sum over j of memory(j) * (k(i) - k(j) + [r(j) <= r(i)]) <= capacity."""
+        """When copy i acquires memory, its devices hold at most their capacities for micro-batches.
+
+        For each device, the sum over its copies j of memory(j) * (k(i) - k(j) + [r(j) <= r(i)]) is at most the
+        capacity. The bracket is 1 if r(j) <= r(i), else 0.
+        """
         for d, device in enumerate(self.plan.devices):
             capacity = device.activation_capacity
             moving = [b for b in self.plan.blocks_on[d] if self.plan.blocks[b].memory]
@@ -143,7 +160,10 @@ class ModuloModel:
         return self.plan.blocks[j[0]].memory * (self.k[i] - self.k[j] + started)
 
     def _one_pair(self, moving: list[int], capacity: int) -> None:
-        """With one acquiring and one releasing block, acquire m + c waits for release m. c = capacity // memory."""
+        """Acquiring run m + c waits for releasing run m. The device has one acquiring and one releasing block.
+
+        c is the device's capacity // the memory that a run acquires.
+        """
         acquire, release = sorted(moving, key=lambda b: -self.plan.blocks[b].memory)
         at_once = capacity // self.plan.blocks[acquire].memory
         for u in range(self.unroll):
@@ -152,7 +172,7 @@ class ModuloModel:
             self.cp.add(self.start((acquire, copy)) + turns * self.period >= freed)
 
     def _anchor(self) -> None:
-        """Fix r of one source block, and k of one source block per connected component.
+        """Fix r of one block without predecessors, and k of one such block per connected component.
 
         This excludes no solution, because all starts can be shifted together.
         """

@@ -16,9 +16,9 @@ from tessel_core.scheduling.order import run_in_order
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, side_by_side
 
 _STOPS_PER_SLICE = 5_000_000
-"""Number of steps times stops per slice.
+"""Number of steps times number of stops in one slice of the search.
 
-A stop is a run on one device. A core does at least this many in about a fifth of a second.
+A stop is a run on one of its devices. A core does at least this many in about a fifth of a second.
 """
 _MIN_PATIENCE_STEPS, _PATIENCE_STEPS_PER_RUN = 400, 2
 
@@ -27,7 +27,7 @@ class OrderSearch:
     """A tabu search in slices, each of which starts from the best order so far."""
 
     MAX_RUNS = 400_000
-    """Largest number of runs in a schedule. In larger ones, a step takes too long."""
+    """Largest number of runs in a schedule. In larger schedules, a step takes too long."""
 
     def __init__(self, plan: MicroBatchPlan, starts: IntColumn, seed: int) -> None:
         self.plan, self._shape, self._seed = plan, starts.shape, seed
@@ -39,7 +39,7 @@ class OrderSearch:
         """Number of slices since the last improvement."""
 
     def improve(self, bound: int) -> None:
-        """Run one slice of steps. Stop at a makespan of `bound`."""
+        """Run one slice of the search. It stops early at a makespan of `bound`."""
         steps = max(1, _STOPS_PER_SLICE // max(self._shape[0] * self._tables.place_device.size, 200))
         patience = _MIN_PATIENCE_STEPS + _PATIENCE_STEPS_PER_RUN * self._line.size
         self._seed += 1
@@ -49,7 +49,10 @@ class OrderSearch:
 
     @property
     def starts(self) -> IntColumn:
-        """Starts of the left-compacted schedule, shaped (micro-batches, blocks)."""
+        """Starts of the best schedule in ticks, shaped (micro-batches, blocks).
+
+        Every run starts as early as the order on its devices allows.
+        """
         blocks = self._shape[1]
         order: Sequence[tuple[int, int]] = [(run % blocks, run // blocks) for run in self._line.tolist()]
         return run_in_order(self.plan, self._shape[0], order)
@@ -58,7 +61,8 @@ class OrderSearch:
 def shorten(plan: MicroBatchPlan, starts: IntColumn, bound: int, effort: Effort, control: Control) -> IntColumn:
     """Shorten a valid schedule for up to `effort.seconds`, or until its makespan is `bound`.
 
-    The result is left-compacted, never longer, and shaped like `starts`.
+    Return starts that are shaped like `starts` and never longer. Every run starts as early as the order on its devices
+    allows.
     """
     search = OrderSearch(plan, starts, effort.seed)
     if starts.size > OrderSearch.MAX_RUNS:

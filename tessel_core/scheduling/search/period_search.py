@@ -1,4 +1,9 @@
-"""Phase 1: an anytime search for the least period per micro-batch, over periods and unrolls."""
+"""Phase 1: an anytime search for the least period per micro-batch, over periods and unrolls.
+
+A repetend is a part of a schedule that repeats with a period. Its *unroll* is its number of micro-batches. A schedule
+can *keep* a repetend, which means repeat it, only if the schedule has more micro-batches than the repetend. *Circles*
+are circular orders of the runs on each device (see `circle_search`).
+"""
 
 from __future__ import annotations
 
@@ -26,38 +31,46 @@ if TYPE_CHECKING:
     from tessel_core.scheduling.search.list_search import ListSearch
 
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
-"""Seconds of each CP-SAT solve in each round.
+"""Seconds per CP-SAT solve, for each round.
 
 Each round has its own seed, because the difficulty depends on the seed.
 """
 _MAX_REPEATABLE_ROUNDS = 2
-"""Number of rounds with one worker. They usually end before the time limit, so the answer is reproducible."""
+"""Number of rounds in a search with one worker.
+
+These rounds usually end before the time limit, so the answer is reproducible.
+"""
 _STATES_BOUND_S = 2.5
 _APPROACHING_UNROLL = 100
 """Number of micro-batches in a repetend that approaches a bound which no repetend attains.
 
-If the schedule has more than half as many micro-batches, twice as many as it has, so that it cannot keep that repetend.
+If the schedule has more than half and less than four times as many micro-batches, the repetend has twice as many as the
+schedule. So the schedule cannot keep it.
 """
 _LEAST_KEPT_PERIODS = 4
-"""Least number of periods in a schedule that keeps a shorter repetend instead.
+"""Least number of periods in a schedule that keeps a repetend which only approaches the bound.
 
-Measured with 32 micro-batches: the schedule of finetune-4 that keeps 8, 15 or 31 of them takes 141, 193 or 257 steps.
+Measured on the plan finetune-4 with 32 micro-batches: if the kept repetend has 8, 15 or 31 micro-batches, the schedule
+takes 141, 193 or 257 steps.
 """
 _CIRCLE_S_PER_BLOCK = 0.2
-"""Seconds for the search of circles (see `circle_search`), per block and per second of a CP-SAT solve.
+"""Seconds for the search of circles, per block and per second of a CP-SAT solve.
 
-CP-SAT needs more time for larger plans, so they get more seconds for circles.
+CP-SAT needs more time for larger plans, so the search of circles gets more seconds too.
 """
 _MAX_MODEL_BLOCKS = 150
 """Largest number of blocks times unroll in a modulo model."""
 _MAX_RETIMED_RUNS = 1_500
-"""Largest number of runs in a schedule for which `repeat` computes the least period, in a tenth of a second."""
-_MAX_LIST_RUNS, _MAX_LIST_UNROLL = 10_000, 16
-"""Largest number of runs in a list schedule that is searched for a steady state, and largest unroll of the latter."""
-_AT_BOUND_SHARE = 0.4
-"""Above unroll 1, a solve for the period at the bound gets this fraction of the usual seconds.
+"""Largest number of runs in a schedule for which `repeat` computes the least period.
 
-A repetend is found quickly or not at all.
+This takes up to a tenth of a second.
+"""
+_MAX_LIST_RUNS, _MAX_LIST_UNROLL = 10_000, 16
+"""Largest number of runs in a list schedule that is searched for a steady state, and largest unroll of that state."""
+_AT_BOUND_SHARE = 0.4
+"""Fraction of the usual seconds for a solve with the period at the bound, for unrolls above 1.
+
+Such a solve finds a repetend quickly or not at all.
 """
 
 
@@ -67,19 +80,19 @@ class FoundPeriod:
 
     repetend: Repetend
     kept: Repetend
-    """Best repetend of fewer micro-batches than the schedule has, so that it can repeat within the schedule."""
+    """Best repetend of fewer micro-batches than the schedule has, so that the schedule can keep it."""
     bound: Fraction
     infimum: PeriodInfimum | None = None
-    """Proof that repetends approach the bound and none attains it, or None."""
+    """Proof that repetends approach the bound but none attains it, or None."""
 
     @property
     def proved(self) -> bool:
-        """Whether no schedule at any unroll has a shorter period per micro-batch."""
+        """Whether no repetend of any unroll has a shorter period per micro-batch."""
         return self.repetend.period_per_micro_batch == self.bound
 
     @property
     def settled(self) -> bool:
-        """Whether the least period is known: it is proved, or no repetend attains it."""
+        """Whether the least period is known: the period is proved, or no repetend attains the bound."""
         return self.proved or self.infimum is not None
 
 
@@ -88,9 +101,9 @@ def search_period(
 ) -> FoundPeriod:
     """Search for a repetend of least period per micro-batch until it meets the bound or time ends.
 
-    CP-SAT tries unrolls 1 … `max_unroll`, in turn with circles of any number of micro-batches. `order` lists the blocks
-    so that one micro-batch alone fits in memory. In the first repetend, micro-batches run one after another in this
-    order.
+    CP-SAT tries unrolls 1 … `max_unroll`. In between, circles of any number of micro-batches are searched. `order`
+    lists the blocks so that one micro-batch alone fits in memory. In the first repetend, micro-batches run one after
+    another in this order.
     """
     periods = PeriodSearch(plan, maxsize, order, max_unroll, effort, control)
     periods.begin()
@@ -109,7 +122,11 @@ def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
 
 
 class PeriodSearch:
-    """Phase 1. It keeps the best repetend, the best that can repeat within `micro_batches`, and excluded periods."""
+    """The search of phase 1.
+
+    It keeps the best repetend, the best repetend of fewer than `micro_batches` micro-batches, and the periods that are
+    proved infeasible.
+    """
 
     def __init__(
         self,
@@ -129,7 +146,7 @@ class PeriodSearch:
         self._kept_approaches = False
         self._circle_search: CircleSearch | None = None
         self._impossible: dict[tuple[int, int], int] = {}
-        """Largest infeasible period by (quantum, unroll)."""
+        """Largest period that is proved infeasible, in quanta, by (ticks per quantum, unroll)."""
         control.report(PERIOD, self._best.period_per_micro_batch, self.bound, "sequential")
 
     @property
@@ -164,7 +181,11 @@ class PeriodSearch:
             self.control.report(PERIOD, known, bound, "bound")
 
     def _settle_small(self) -> None:
-        """Offer a repetend of the exact least period. If none attains it, offer a short one to keep and a long one."""
+        """Offer a repetend of the exact least period, if the plan is small enough.
+
+        If no repetend attains this period, offer a short repetend that the schedule can keep, and a long repetend that
+        comes closer to this period.
+        """
         exact = exact_period(self.plan, self.control)
         if exact is None:
             return
@@ -177,8 +198,8 @@ class PeriodSearch:
     def go_on(self, control: Control, *, ready: bool = True) -> None:
         """Search by circles and by CP-SAT in turn, until the bound is met or time ends.
 
-        Circles are searched only if the kernels are `ready`. A repetend that meets the bound may have too many
-        micro-batches for the schedule. Then CP-SAT still tries the smaller unrolls of the round.
+        Circles are searched only if the kernels are `ready`. If the schedule has too few micro-batches to keep a
+        repetend that meets the bound, CP-SAT still tries the smaller unrolls of the round.
         """
         self.control = control
         if self.over:
@@ -208,9 +229,9 @@ class PeriodSearch:
         self.offer(circles.kept, "circles")
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> None:
-        """Offer repetitions of very long schedules by the rules of `lists`.
+        """Offer repetends that consist of very long list schedules, built by the rules of `lists`.
 
-        Does nothing if circles are not searched.
+        Do nothing if circles are not searched.
         """
         self.control = control
         if self._circle_search is not None and not self.over and not self.settled:
@@ -223,7 +244,7 @@ class PeriodSearch:
                 self.offer(repetend, "list")
 
     def repeat(self, starts: IntColumn) -> None:
-        """Offer the repetition of a whole schedule. Its period per micro-batch is at most makespan / micro-batches."""
+        """Offer the whole schedule as a repetend. Its period per micro-batch is at most makespan / micro-batches."""
         whole = Repetend(self.plan, int((starts + self._durations).max() - starts.min()), starts - starts.min())
         if starts.size <= _MAX_RETIMED_RUNS:
             whole = retime(self.plan, whole, ceil(self.bound * whole.unroll))
@@ -232,7 +253,7 @@ class PeriodSearch:
     def _at_unroll(self, number: int, unroll: int, *, asked: bool = False) -> None:
         """Let CP-SAT search with one unroll in round `number`.
 
-        With `asked`, it has already tried the period at the bound.
+        `asked` is true if it has already tried the period at the bound.
         """
         self.effort = _round_effort(self._all_effort, number, unroll).within(_ROUNDS_S[number])
         if not asked:
@@ -242,19 +263,19 @@ class PeriodSearch:
 
     @property
     def over(self) -> bool:
-        """Whether time has ended, or both the least period and the best that the schedule can repeat are settled."""
+        """Whether time has ended, or neither the best repetend nor the best one that can be kept needs to improve."""
         return self.control.stopped or (self.settled and self._all_kept)
 
     @property
     def settled(self) -> bool:
-        """Whether the best period meets the bound, or no repetend does."""
+        """Whether the best repetend meets the bound, or no repetend can attain the bound."""
         return self._best.period_per_micro_batch <= self.bound or self._infimum is not None
 
     @property
     def _all_kept(self) -> bool:
-        """Whether no repetend that can repeat within the schedule can have a shorter period than `_kept`.
+        """Whether no repetend that the schedule can keep has a shorter period than `_kept`.
 
-        If the bound is an infimum, a repetend that approaches it is enough.
+        This also counts as true if `_kept` approaches a bound that is an infimum.
         """
         if self._micro_batches == 1 or self._kept_approaches:
             return True
@@ -264,12 +285,12 @@ class PeriodSearch:
     def _to_beat(self) -> Fraction:
         """Period per micro-batch that a new repetend must beat.
 
-        It is the best one. Once the least period is settled, it is the best one that can repeat within the schedule.
+        It is the period of `_best`. Once the least period is settled, it is the period of `_kept`.
         """
         return (self._kept if self.settled else self._best).period_per_micro_batch
 
     def offer(self, repetend: Repetend | None, by: str) -> bool:
-        """Keep a repetend found by the method `by` if it is better. Return whether it is below `_to_beat`."""
+        """Keep a repetend found by the method `by` if it is better. Return whether its period is below `_to_beat`."""
         if repetend is None:
             return False
         period = repetend.period_per_micro_batch
@@ -282,22 +303,22 @@ class PeriodSearch:
         return beats
 
     def _of_use(self, unroll: int) -> bool:
-        """Return whether the search still needs a better repetend with this unroll."""
+        """Return whether a better repetend with this unroll is still needed."""
         return not self.over and (not self.settled or unroll < self._micro_batches)
 
     def at_bound(self, unroll: int) -> None:
-        """Let CP-SAT search a repetend whose period is the bound, if that is a whole number of ticks.
+        """Let CP-SAT search for a repetend whose period is the bound, if that is a whole number of ticks.
 
-        There is none if the bound is an infimum.
+        Do nothing if it is known that no repetend attains the bound.
         """
         if (self.bound * unroll).denominator == 1 and self._infimum is None and self._of_use(unroll):
             seconds = self.effort.seconds * (_AT_BOUND_SHARE if unroll > 1 else 1)
             self._ask(1, int(self.bound * unroll), unroll, seconds)
 
     def downwards(self, unroll: int) -> None:
-        """Let CP-SAT search for periods below the best one.
+        """Let CP-SAT search for periods below the best period.
 
-        Steps double after each success. After a failure, the step is half of the remaining range.
+        The step to the next period doubles after each success. After a failure, it is half of the remaining range.
         """
         least = self.bound * unroll if self._infimum is None else Fraction(self._infimum.least_period(unroll))
         for quantum in quanta(self.bound):

@@ -1,8 +1,9 @@
 """Quick schedules and their repetends, from which searches start: the published orders and a greedy list schedule.
 
-Each step of the greedy schedule places the run that can start first. The oldest micro-batch wins ties, then the last
-block in topological order. On a chain of stages this gives 1F1B. Micro-batches enter a device in order, and only if
-there is room for all that they will acquire there. So the oldest one in flight is never blocked, and nothing deadlocks.
+Each step of the greedy schedule places the run that can start first. Among such runs, it chooses the oldest
+micro-batch, and then the last block in topological order. On a chain of stages this gives 1F1B. Micro-batches enter a
+device in order, and only if the device has room for all memory that the micro-batch will acquire there. So the oldest
+micro-batch in flight is never blocked, and nothing deadlocks.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def quick_repetends(plan: MicroBatchPlan, max_unroll: int) -> Iterator[Repetend]
 
 
 def steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Iterator[Repetend]:
-    """Yield the repetend in the steady state of a schedule, if there is one of at most `max_unroll` micro-batches.
+    """Yield the repetend in the steady state of a schedule, if it has at most `max_unroll` micro-batches.
 
-    It has the least unroll, and the least period for its order.
+    Among such repetends, it has the least number of micro-batches. Its period is the least for its order.
     """
     for unroll in range(1, min(max_unroll, len(starts) - 1) + 1):
         steady = find_steady_state(starts, unroll=unroll)
@@ -69,7 +70,7 @@ def steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Ite
 def greedy_starts(plan: MicroBatchPlan, micro_batches: int) -> IntColumn | None:
     """Return the starts of the greedy schedule, shaped (micro-batches, blocks).
 
-    The result is None if there are too many runs, or if all that one micro-batch acquires does not fit at once.
+    Return None if there are too many runs, or if a device cannot hold all memory that one micro-batch acquires there.
     """
     if micro_batches * len(plan.blocks) > _MAX_GREEDY_RUNS:
         return None
@@ -87,7 +88,11 @@ def _room(plan: MicroBatchPlan, device: int) -> float:
 
 
 class _Greedy:
-    """State of the greedy scheduler. Ready runs are ordered by (start, micro-batch, rank from the end, block)."""
+    """State of the greedy scheduler.
+
+    Ready runs are tuples (start, micro-batch, rank, block), and the least comes first. The rank is lower for blocks
+    later in the topological order.
+    """
 
     def __init__(self, plan: MicroBatchPlan, micro_batches: int, room: list[float]) -> None:
         self.plan, self.micro_batches, self.room = plan, micro_batches, room
@@ -100,7 +105,7 @@ class _Greedy:
         self.missing = [[len(before) for before in plan.predecessors] for _ in range(micro_batches)]
         self.ready: list[tuple[int, int, int, int]] = []
         self.barred: list[list[tuple[int, int]]] = [[] for _ in plan.devices]
-        """Runs (block, micro-batch) that wait for room on each device."""
+        """For each device, the runs (block, micro-batch) that wait for room on it."""
 
     def run(self) -> IntColumn:
         """Place all runs and return their starts, shaped (micro-batches, blocks)."""
@@ -126,9 +131,9 @@ class _Greedy:
         heapq.heappush(self.ready, (start, m, self.rank[b], b))
 
     def _without_room(self, b: int, m: int) -> int | None:
-        """Return the first device that micro-batch m may not enter yet, or None.
+        """Return the first device that block b of micro-batch m may not enter yet, or None.
 
-        It enters a device after all earlier micro-batches, and only if there is room for it.
+        A micro-batch enters a device after all earlier micro-batches, and only if there is room for it.
         """
         if self.plan.blocks[b].memory <= 0:
             return None
@@ -154,9 +159,9 @@ class _Greedy:
             self._let_in(block.devices, m)
 
     def _let_in(self, devices: tuple[int, ...], m: int) -> None:
-        """Count micro-batch m as gone from the devices that it has left.
+        """Count micro-batch m as gone from those of the devices that it has left.
 
-        Then retry the runs that wait for room on these devices.
+        Then retry the runs that wait for room on the devices.
         """
         for d in devices:
             if all(self.starts[m, b] >= 0 for b in self.moving[d]):

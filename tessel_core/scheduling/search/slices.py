@@ -1,4 +1,4 @@
-"""Parallel work in bounded slices, so that a cancel takes effect between slices."""
+"""Parallel work in *slices* of bounded length, so that a cancel takes effect between slices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLL_S = 0.02
 _GRACE_S = 0.7
 """Seconds to wait for the running slices after a stop, because CP-SAT must not still run when the process ends."""
 SLICES_PER_SECOND = 5
-"""Slices that stand for one second of effort in repeatable searches. A core does at least this many."""
+"""Number of slices that count as one second in repeatable searches. A core does at least this many per second."""
 
 
 def work_off(
@@ -28,9 +28,9 @@ def work_off(
 ) -> bool:
     """Let each worker `take` a slice, `work` on it and `finish` it with the result, until `take` returns None.
 
-    Only `work` runs in parallel. One worker takes its slices in a fixed order. Returns False if the control stopped the
-    work. Slices that had started then still run to their end, but `finish` is not called for them. Their data must not
-    be used.
+    Only `work` runs in parallel. A single worker takes the slices in a fixed order. Returns False if the control
+    stopped the work. Slices that had started then still run to their end, but `finish` is not called for them, and
+    their data must not be used.
     """
     lock, failures, closed = threading.Lock(), list[BaseException](), threading.Event()
 
@@ -67,7 +67,7 @@ def work_off(
 
 
 def side_by_side(tasks: Sequence[Callable[[], Result]], workers: int, control: Control) -> list[Result] | None:
-    """Run the tasks in parallel and return their results, or None if the control stopped before all had ended."""
+    """Run the tasks in parallel and return their results, or None if the control stopped before all tasks ended."""
     left = list(range(len(tasks)))
     results: dict[int, Result] = {}
     team = min(workers, len(tasks))

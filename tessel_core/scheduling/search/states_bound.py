@@ -1,8 +1,9 @@
-"""The states bound: the exact least period, at every unroll, of blocks that memory ties together.
+"""The states bound: the exact least period of *tied* blocks, over all unrolls.
 
-The state of such blocks is the number of runs that each has started, minus the least of these numbers, and the
-remaining time of each running block. Memory bounds the differences, so there are finitely many states. A steady state
-is a cycle of states. The least ratio of ticks to micro-batches over all cycles is the least period [Lawler 1967].
+Tied blocks are blocks that memory ties together (`tied_by_memory`). Their *state* has two numbers per block: the number
+of runs that the block has started, minus the least such number of all tied blocks, and the remaining time of its
+current run. Memory bounds the differences, so there are finitely many states. A steady state of a schedule is a cycle
+of states. The least ratio of ticks to micro-batches over all cycles is the least period [Lawler 1967].
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ from tessel_core.scheduling.structure import tied_by_memory
 _STATES_PER_SECOND = 8_000
 """Rough number of states visited per second. It limits the size of the graphs that are explored."""
 _MAX_TICKS = 10_000
-"""Largest work of the tied blocks in ticks. Finer costs lead to too many states."""
+"""Largest work of the tied blocks, in units of the greatest common divisor of their durations.
+
+More units lead to too many states.
+"""
 
 
 def states_bound(
     plan: MicroBatchPlan, least: Fraction, effort: Effort, control: Control, *, known: Fraction | None = None
 ) -> Fraction:
-    """Return a lower bound on the period per micro-batch, for every unroll and at least `least`.
+    """Return a lower bound on the period per micro-batch in ticks, for every unroll and at least `least`.
 
-    For every set K of blocks that memory ties together, period >= work(A) + least ratio of ticks to micro-batches of K.
-    Blocks of A never run at the same time as each other or as blocks of K, so cutting out the time in which they run
-    leaves a schedule of K. Lags and all other blocks are ignored. `known` is the period of a known schedule, which
-    limits the search.
+    For a set K of tied blocks, let A be blocks that never run at the same time as each other or as a block of K.
+    Cutting out the time in which blocks of A run leaves a schedule of K. So the period is at least the work of A plus
+    the least ratio of ticks to micro-batches of K. Lags and all other blocks are ignored. `known` is the period per
+    micro-batch of a known schedule, which limits the search.
     """
     for tied in tied_by_memory(plan):
         aside = set_aside(plan, tied)
@@ -54,7 +58,7 @@ def states_bound(
 
 
 def set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
-    """Return the work of blocks outside `tied` that share a device with each of them and with each other.
+    """Return the work of blocks outside `tied` that share a device with every tied block and with each other.
 
     Such blocks are chosen greedily, the longest first.
     """
@@ -70,15 +74,19 @@ def set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
 
 
 State = tuple[tuple[int, ...], tuple[int, ...]]
-"""For each tied block, the runs started (minus the least of all), and the remaining ticks of its current run."""
+"""A pair of tuples, each with one number per tied block.
+
+The first tuple has the number of runs that each block has started, minus the least such number of all tied blocks. The
+second tuple has the remaining ticks of each block's current run, or 0.
+"""
 
 
 class StateGraph:
     """The states that the tied blocks can reach from an empty schedule.
 
-    A move starts some runs, or none, and lasts until the next end of a run. For a bound, each run can be assumed to
-    start when another ends, because otherwise it could start earlier in the same order. With `every_tick`, a move lasts
-    one tick, so every schedule is a walk. One tick is `unit` ticks of the plan.
+    A move starts some runs, or none, and lasts until the next end of a run. For a bound, it is enough that each run
+    starts when another run ends, because otherwise it could start earlier in the same order. With `every_tick`, a move
+    lasts one tick, so every schedule is a walk. One tick of the graph is `unit` ticks of the plan.
     """
 
     def __init__(self, plan: MicroBatchPlan, tied: Sequence[int], unit: int, *, every_tick: bool = False) -> None:
@@ -90,7 +98,10 @@ class StateGraph:
         self.before = [[place[a] for a, _ in plan.predecessors[b] if a in place] for b in tied]
         self.memory = [block.memory for block in blocks]
         self.limits: list[list[tuple[int, list[int]]]] = [[] for _ in tied]
-        """For each acquiring block, the capacities of its devices with the blocks that change their memory."""
+        """For each tied block that acquires memory, one pair for each of its devices with limited memory.
+
+        The pair is (capacity of the device, positions of the tied blocks on it).
+        """
         for i, block in enumerate(blocks):
             for d in block.devices if block.memory > 0 else ():
                 capacity = plan.devices[d].activation_capacity
@@ -99,7 +110,7 @@ class StateGraph:
         self.moves: IntColumn = np.zeros((0, 4), dtype=np.int64)
         """One move per row: from state, to state, ticks, and the number of runs of the first tied block that start."""
         self.states: list[State] = []
-        """All states by number."""
+        """All states. The number of a state is its index."""
 
     def explore(self, most: int, control: Control) -> bool:
         """Find all states and moves. Return False if there are more than `most` states or the control has stopped."""
@@ -144,7 +155,10 @@ class StateGraph:
             yield following, ticks, int(0 in chosen)
 
     def _ready(self, started: Sequence[int], left: Sequence[int], busy: int) -> list[int]:
-        """Return the blocks whose next run may start: devices are free, predecessors have ended, and memory fits."""
+        """Return the positions of the blocks whose next run may start.
+
+        Such a run fits in memory, its devices are free, and its predecessors have ended. `busy` has one bit per device.
+        """
         ended = [each - (1 if ticks else 0) for each, ticks in zip(started, left, strict=True)]
         return [
             i
@@ -160,10 +174,11 @@ class StateGraph:
 
 
 def least_ratio(moves: IntColumn, at_most: Fraction, control: Control) -> Fraction | None:
-    """Return the least ratio of ticks to micro-batches over all cycles, at most `at_most`. None if stopped.
+    """Return the least ratio of ticks to micro-batches over all cycles, or `at_most` if that is less.
 
-    As long as some cycle has a smaller ratio, its ratio is tried next. If none has, distances to all states exist,
-    which proves that the ratio is the least.
+    `moves` has the columns of `StateGraph.moves`. As long as some cycle has a smaller ratio, that ratio is tried next.
+    If no cycle has one, distances to all states exist, which proves that the ratio is the least. Return None if the
+    control stopped the search.
     """
     ratio = at_most
     source, target, ticks, begun = moves.T
