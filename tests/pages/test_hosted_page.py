@@ -27,7 +27,7 @@ def test_a_schedule_runs_on_no_process(small: App, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(asked, "start_search", begun.append)
     small.search().go("run")
     assert small.says("A hosted app starts no processes")
-    monkeypatch.setattr(asked, "button", lambda label, **look: label == "Run")
+    monkeypatch.setattr(asked, "form_button", lambda label, *place, **look: label == "Run")
     small.run()
     assert begun == []
 
