@@ -17,11 +17,13 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import DeviceMesh, Link
+from tessel_core.simulation.streams import simulate_streams
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.configuration import Configuration
 from tessel_core.strategies.evaluation import confirmed, evaluate
 from tessel_core.strategies.families import Family, Spec, find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, evaluate_grid, ranges
+from tessel_core.strategies.layer_kernels import AT_START, SPACE, layer_columns
 from tessel_core.strategies.naming import preset_network
 from tessel_core.strategies.ranks import every_rank_order
 from tessel_core.strategies.strategy import (
@@ -260,6 +262,33 @@ def test_programs_of_other_batches_follow_from_two(name: str, strategy: Strategy
     assert model.types(8) == again.types(8)
     operations = [[(op.kind, op.attributes) for op in each.model.program.ops] for each in (model, again)]
     assert operations[0] == operations[1]
+
+
+@pytest.mark.parametrize(("name", "strategy"), [
+    ("gpt2-small", Strategy(2, micro_batches=2)),
+    ("gpt-6.7b", Strategy(1, 4, sequence_parallel=True, recompute=Recompute.SELECTIVE)),
+    ("mixtral-8x7b", Strategy(2, expert=2, micro_batches=4)),
+    ("llama-3-8b", Strategy(1, 2, 2, 4, "zb-h1", context=2, grad_dtype="fp32")),
+])  # fmt: skip
+def test_compiled_loops_follow_the_simulation_of_streams(name: str, strategy: Strategy) -> None:
+    """The start and end of each operation and the peak memory of a micro-batch are those of `simulate_streams`."""
+    found = preset_network(name)
+    assert found is not None
+    family, said = found
+    spec = family.spec(**said | {"batch": 8, "layers": 4, "sequence": 512})
+    table = BlockTable(family, spec, find_mesh("h100-8"))
+    sized = table.program(strategy, 2)
+    structure = sized.structure
+    trace = simulate_streams(structure.program, table.wiring(strategy).costs(0))
+    _, workspace = sized.seconds(2, lambda *_: 0.0)
+    start, end, _, runs = layer_columns(
+        *(structure.ops, structure.links, structure.values, structure.layers),
+        *(trace.seconds, sized.bytes(2), workspace),
+    )
+    assert trace.op.tolist() == list(range(len(structure.program.ops)))
+    assert start == pytest.approx(trace.start)
+    assert end == pytest.approx(trace.start + trace.seconds)
+    assert (runs[:, :, AT_START] + runs[:, :, SPACE]).max() == pytest.approx(trace.peak_memory[0])
 
 
 @pytest.mark.parametrize("mode", ["training", "prefill"])

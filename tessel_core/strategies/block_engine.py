@@ -19,11 +19,12 @@ from tessel_core.ir.transforms.pipeline import layers_of_stages
 from tessel_core.model import DeviceMesh
 from tessel_core.scheduling import BASELINES
 from tessel_core.simulation.trace import shortage
-from tessel_core.strategies.blocks import TURNS, WEIGHT, BlockTable
+from tessel_core.strategies.blocks import TURNS, BlockTable
 from tessel_core.strategies.configuration import Configuration, StrategyResult
 from tessel_core.strategies.layouts import balanced
 from tessel_core.strategies.order_times import Order, StageTimes, counts_for, extrapolated, order_of
 from tessel_core.strategies.stages import StageCosts, Stages
+from tessel_core.strategies.structure import WEIGHT
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
 """Published orders in which a device holds a limited number of micro-batches, however many there are in total."""

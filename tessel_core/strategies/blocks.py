@@ -39,8 +39,6 @@ from tessel_core.strategies.strategy import Semantics, Strategy, with_layers_cut
 from tessel_core.strategies.structure import BACKWARD, FORWARD, PHASES, STREAM, WEIGHT, Structure, outline
 from tessel_core.strategies.wiring import Wiring
 
-__all__ = ("BACKWARD", "FORWARD", "PHASES", "WEIGHT", "BlockTable", "Blocks")
-
 Column = NDArray[np.float64]
 Integers = NDArray[np.int64]
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.strategies.blocks import BACKWARD, FORWARD, WEIGHT
+from tessel_core.strategies.structure import BACKWARD, FORWARD, WEIGHT
 
 Column = NDArray[np.float64]
 Streams = tuple[float, ...]

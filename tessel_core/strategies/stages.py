@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS, Degrees
-from tessel_core.strategies.blocks import BACKWARD, FORWARD, PHASES, WEIGHT, Blocks, BlockTable, Joined, Unit, Weight
+from tessel_core.strategies.blocks import Blocks, BlockTable, Joined, Unit, Weight
 from tessel_core.strategies.exchanges import Exchanging, Step, Streams, exchanging
 from tessel_core.strategies.layouts import Matrix, sums
 from tessel_core.strategies.strategy import ZERO_STAGES, Strategy
+from tessel_core.strategies.structure import BACKWARD, FORWARD, PHASES, WEIGHT
 
 Column = NDArray[np.float64]
 Integers = NDArray[np.int64]

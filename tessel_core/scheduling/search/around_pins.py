@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Answer, Effort, Verdict, ask
@@ -21,14 +21,6 @@ _MAX_GAP_FOR_PROOF = 100
 """If bound and incumbent are at most this many ticks apart, wide beams look for a schedule halfway between them."""
 _HORIZON_S = 8.0
 """Time limit in seconds of the first horizons. Eight V-shaped stages with 32 micro-batches need this long."""
-
-
-class _Beam(NamedTuple):
-    """A beam search for a schedule that ends by `limit`."""
-
-    width: int
-    backwards: bool
-    limit: int
 
 
 @dataclass(frozen=True, slots=True)
