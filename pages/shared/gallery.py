@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from pages.shared.widgets import choose, component, said
+from pages.shared.widgets import choose, component, trigger_value
 from tessel_core.charts.thumbnail import graph_thumbnail, plan_thumbnail
 from tessel_core.samples import Sample, list_graphs, list_samples, load_graph, load_sample
 from tessel_core.scheduling import one_micro_batch
@@ -41,7 +41,7 @@ def _choose(label: str, samples: Mapping[str, Sample], first: str, picture: Call
     key = f"gallery-{label}"
     group = choose(f"{label}, group", groups, samples[first].family, key=f"{key}-group", label_visibility="collapsed")
     inside = {name: sample for name, sample in samples.items() if sample.family == group}
-    chosen = said(key, "chosen")
+    chosen = trigger_value(key, "chosen")
     if not isinstance(chosen, str) or chosen not in inside:
         chosen = first if first in inside else next(iter(inside))
     shown = [

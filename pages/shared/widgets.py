@@ -176,8 +176,8 @@ def component(file: str, name: str, html: str, *, css: str = "", js: str = "") -
     return st.components.v2.component(f"tessel_{name}", html=html, css=css, js=js)
 
 
-def said(key: str, trigger: str) -> Any:
-    """Return what a component has just told a callback or this run. An empty object if it told nothing."""
+def trigger_value(key: str, trigger: str) -> Any:
+    """Return the value that a component has just sent with a trigger. An empty object if it sent nothing."""
     return (st.session_state.get(key) or {}).get(trigger) or {}
 
 

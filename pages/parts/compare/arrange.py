@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.shared.comparing import change
 from pages.shared.session import unbroken, workspace
-from pages.shared.widgets import component, said
+from pages.shared.widgets import component, trigger_value
 from tessel_core.scheduling.comparison import MAX_NAME_CHARACTERS
 
 _KEY = "compare-rows"
@@ -39,14 +39,14 @@ def _ids() -> list[str]:
 
 @unbroken
 def _moved() -> None:
-    order, ids = said(_KEY, "moved"), _ids()
+    order, ids = trigger_value(_KEY, "moved"), _ids()
     if isinstance(order, list) and sorted(map(str, order)) == sorted(ids):
         change(workspace().comparison.only([ids.index(str(each)) for each in order]))
 
 
 @unbroken
 def _named() -> None:
-    asked, comparison, ids = said(_KEY, "named"), workspace().comparison, _ids()
+    asked, comparison, ids = trigger_value(_KEY, "named"), workspace().comparison, _ids()
     if not isinstance(asked, dict) or asked.get("id") not in ids:
         return
     row, name = ids.index(asked["id"]), str(asked.get("name"))[:MAX_NAME_CHARACTERS].strip()

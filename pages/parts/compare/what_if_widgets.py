@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pages.shared.session import unbroken
-from pages.shared.widgets import component, said, text_beside
+from pages.shared.widgets import component, text_beside, trigger_value
 from tessel_core.charts.palette import ink, slot_colour
 from tessel_core.editing.asked import number_in, number_of
 from tessel_core.editing.what_if import Slider, WhatIf, what_if_at
@@ -60,7 +60,7 @@ def sliders_widget(
 
 @unbroken
 def _moved(key: str, shown: tuple[Slider, ...], devices: int, moved: Moved) -> None:
-    asked = said(key, "moved")
+    asked = trigger_value(key, "moved")
     at, device = asked.get("at"), number_in(asked, "device")
     stops = {str(field): number_of(stop) for field, stop in at.items()} if isinstance(at, dict) else {}
     now = what_if_at(shown, stops, device if 0 <= device < devices else 0)
@@ -97,5 +97,5 @@ def map_widget(
 
 @unbroken
 def _opened(key: str, opened: Callable[[int, int], None]) -> None:
-    asked = said(key, "opened")
+    asked = trigger_value(key, "opened")
     opened(number_in(asked, "column"), number_in(asked, "row"))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pages.shared.session import session, unbroken
-from pages.shared.widgets import component, said, text_beside
+from pages.shared.widgets import component, text_beside, trigger_value
 from tessel_core.charts.palette import SHADES, ink, shade
 from tessel_core.charts.timeline import plan_header
 from tessel_core.charts.timeline_script import one_module
@@ -84,7 +84,7 @@ def _told(placed: Sequence[Placed], advice: Advice) -> Mapping[str, Any]:
 
 @unbroken
 def _heard(key: str, name: str, take: Take) -> None:
-    asked = said(key, name)
+    asked = trigger_value(key, name)
     runs = asked.get("list")
     if isinstance(runs, list):
         found = [each for each in runs if isinstance(each, list) and len(each) == 3]

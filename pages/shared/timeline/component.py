@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.shared.session import session, unbroken
 from pages.shared.timeline.state import TimelineState
-from pages.shared.widgets import literal, said
+from pages.shared.widgets import literal, trigger_value
 from tessel_core.charts.timeline import Look, Titled, timeline_data, timeline_frames, timeline_height
 from tessel_core.charts.timeline_script import SMALLER, text_of, timeline_module
 from tessel_core.editing.plan import stages
@@ -159,7 +159,7 @@ def run_timeline(shown: tuple[Laid, ...], key: str, tell: Callable[[int, str], A
 
 def selected_in(key: str) -> str:
     """Return the place that is selected in the timeline with this key. Empty if none is."""
-    return str(said(key, "look").get("at") or "")
+    return str(trigger_value(key, "look").get("at") or "")
 
 
 def _timeline(
@@ -207,7 +207,7 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
 @unbroken
 def _edited(key: str, digests: tuple[str, ...], change: Change) -> None:
     """Pass a change on. This is a callback, so it runs before the page, and the page needs to run only once."""
-    asked = said(key, "edit")
+    asked = trigger_value(key, "edit")
     if asked.get("of") in digests:
         change(asked)
 
