@@ -75,7 +75,7 @@ def test_where_the_least_period_needs_more_micro_batches_than_there_are_it_is_sa
     for spoken in (report, report.about(PERIOD)):
         text = verdict(spoken, M)
         assert "The least period found needs a repetend of 40 micro-batches. The steady schedule takes 7 steps" in text
-        assert "The steady schedule repeats every 2 micro-batches" in text
+        assert "per micro-batch, repeats every 2 micro-batches and is" in text
     assert report.about(PERIOD).objective == 7
     assert report.period_per_micro_batch == 6
     assert report.repetend_makespan is None

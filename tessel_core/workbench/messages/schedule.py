@@ -109,18 +109,17 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
     steady = []
     kept = None if report.steady is None else report.steady.repetend
     if kept is not None and report.kept_period != report.period_per_micro_batch:
-        each = show_time(kept.period / kept.unroll, solution.plan.time_unit)
-        yield (
-            f"The least period found needs a repetend of {report.unroll} micro-batches. The steady schedule takes "
-            f"{each} per micro-batch."
-        )
+        steady.append(f"takes {show_time(kept.period / kept.unroll, solution.plan.time_unit)} per micro-batch")
+        if report.period_infimum is None:
+            yield f"The least period found needs a repetend of {report.unroll} micro-batches."
     if kept is not None and kept.unroll > 1:
         steady.append(f"repeats every {kept.unroll} micro-batches")
     if report.steady_costs is not None:
         more = "less than 0.1%" if report.steady_costs < 0.001 else f"{report.steady_costs:.1%}"
         steady.append(f"is {more} longer than the shortest")
     if steady:
-        yield f"The steady schedule {' and '.join(steady)}."
+        *before, last = steady
+        yield f"The steady schedule {', '.join(before)}{' and ' if before else ''}{last}."
     elif report.steady is None and of_period:
         yield f"This is the shortest schedule, because {_micro_batches(solution)} too few to repeat."
 
